@@ -1,0 +1,20 @@
+# `make serve` and `make test` work from a fresh clone; everything lives in .venv.
+PYTHON ?= python3.11
+VENV := .venv
+PIP := $(VENV)/bin/pip --disable-pip-version-check
+STAMP := $(VENV)/.installed
+
+.PHONY: install test clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	touch $(STAMP)
+
+test: $(STAMP)
+	$(VENV)/bin/pytest
+
+clean:
+	rm -rf $(VENV) build *.egg-info

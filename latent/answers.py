@@ -1,0 +1,38 @@
+"""Answers as numbers: read them out of text, compare them, print them one way."""
+
+import re
+from decimal import Decimal, InvalidOperation
+
+__all__ = ["TOLERANCE", "format_answer", "parse_answer", "same_answer"]
+
+TOLERANCE = Decimal("0.001")
+
+# A sign, digits with or without thousands separators, a fraction; also ".5".
+_NUMBER = re.compile(r"[-−]?\s*\$?\s*(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
+
+
+def parse_answer(text: str) -> Decimal | None:
+    """Read the last number in a text: "1,234", "1234.0" and "$1234" are one; None if there is none."""
+    found = _NUMBER.findall(text)
+    if not found:
+        return None
+    plain = re.sub(r"[,$\s]", "", found[-1]).replace("−", "-")
+    try:
+        return _canonical(Decimal(plain))
+    except InvalidOperation:
+        return None
+
+
+def same_answer(left: Decimal | None, right: Decimal | None) -> bool:
+    """Compare two answers as numbers; an unparsable one equals nothing."""
+    return left is not None and right is not None and abs(left - right) <= TOLERANCE
+
+
+def format_answer(answer: Decimal) -> str:
+    """Print an answer without exponent, trailing zeros or separators."""
+    return format(_canonical(answer), "f")
+
+
+def _canonical(value: Decimal) -> Decimal:
+    normal = value.normalize()
+    return Decimal(0) if normal == 0 else normal

@@ -1,0 +1,36 @@
+"""Where and in what precision to compute, from what a user typed."""
+
+import torch
+
+from latent.errors import InputError
+
+__all__ = ["resolve_device", "resolve_dtype"]
+
+_DTYPES = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp64": torch.float64,
+}
+
+
+def resolve_device(text: str) -> torch.device:
+    """Turn auto, cpu, cuda or cuda:1 into a device that is there."""
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, number = text.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise InputError(f"unknown device {text!r}; use auto, cpu, cuda or cuda:0", param="device")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        raise InputError(f"no device {text!r} here: {there} CUDA devices; use cpu", param="device")
+    return torch.device(text)
+
+
+def resolve_dtype(text: str, device: torch.device) -> torch.dtype:
+    """Turn auto, fp32, bf16, fp16 or fp64 into a dtype; auto is bf16 on CUDA and fp32 elsewhere."""
+    if text == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if text not in _DTYPES:
+        raise InputError(f"unknown dtype {text!r}; use auto, {', '.join(_DTYPES)}", param="dtype")
+    return _DTYPES[text]

@@ -1,0 +1,116 @@
+"""Dropout whose masks are addressed, inside a decoder that stays in eval mode.
+
+Masks are a function of (trajectory, step, layer, site, head, absolute key position or channel), so
+neither padding nor batch-mates shift them. Sites are found by role, not by architecture:
+`embedding` is what enters the first layer, `residual` what attention and MLP add to the stream,
+`attention` the attention weights (applied by the lanes), `projection` what enters CODI's projection.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from latent.errors import SpecError
+from latent.noise import LaneNoise, Site
+
+__all__ = ["DropoutMasks", "DropoutSites", "default_sites", "find_layers"]
+
+
+@dataclass(frozen=True)
+class DropoutMasks:
+    """The masks of T lanes for one step; each is 0 or 1/(1−p), and 1 for lanes that drop nothing."""
+
+    noise: LaneNoise
+    step: int
+    probability: float
+    sites: frozenset[str]
+    is_dropping: torch.Tensor  # (T,) bool
+    device: torch.device
+    dtype: torch.dtype
+
+    def channels(self, site: Site, width: int, layer: int = 0) -> torch.Tensor:
+        """Give the mask over channels: (T, width)."""
+        return self._scale(self.noise.uniform(self.step, site, width, layer=layer))[:, 0]
+
+    def attention(self, layer: int, heads: int, positions: int) -> torch.Tensor:
+        """Give the mask over attention weights by absolute key position: (T, heads, positions)."""
+        drawn = self.noise.uniform(self.step, Site.ATTENTION, positions, layer=layer, rows=heads)
+        return self._scale(drawn)
+
+    def _scale(self, uniform: torch.Tensor) -> torch.Tensor:
+        keep = (uniform >= self.probability).to(self.dtype) / (1.0 - self.probability)
+        dropping = self.is_dropping.view(-1, *[1] * (keep.dim() - 1))
+        return torch.where(dropping, keep, torch.ones((), dtype=self.dtype)).to(self.device)
+
+
+class DropoutSites:
+    """Hooks on a decoder that apply the active masks, and do nothing when there are none."""
+
+    def __init__(self, decoder: nn.Module, layer_count: int) -> None:
+        self._active: DropoutMasks | None = None
+        layers = find_layers(decoder, layer_count)
+        layers[0].register_forward_pre_hook(self._on_embedding, with_kwargs=True)
+        for number, layer in enumerate(layers):
+            for site, words in (
+                (Site.ATTENTION_RESIDUAL, ("attn", "attention")),
+                (Site.MLP_RESIDUAL, ("mlp", "feed_forward", "ffn")),
+            ):
+                _part(layer, words).register_forward_hook(self._on_residual(site, number))
+
+    @contextmanager
+    def applying(self, masks: DropoutMasks | None) -> Iterator[None]:
+        """Apply these masks to the passes inside the block."""
+        self._active = masks
+        try:
+            yield
+        finally:
+            self._active = None
+
+    def _on_embedding(
+        self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if self._active is None or "embedding" not in self._active.sites:
+            return None
+        mask = self._active.channels(Site.EMBEDDING, args[0].shape[-1])
+        return (args[0] * mask, *args[1:]), kwargs
+
+    def _on_residual(self, site: Site, layer: int) -> Any:
+        def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
+            if self._active is None or "residual" not in self._active.sites:
+                return None
+            first = output[0] if isinstance(output, tuple) else output
+            dropped = first * self._active.channels(site, first.shape[-1], layer)
+            return (dropped, *output[1:]) if isinstance(output, tuple) else dropped
+
+        return hook
+
+
+def default_sites(decoder: nn.Module, *, has_projection: bool) -> frozenset[str]:
+    """Give the places where this reasoner was built to drop: GPT-2's own three, CODI's projection.
+
+    A decoder without dropout of its own (LLaMA) drops only in CODI's projection; without one, in
+    all three places, since it would otherwise not explore at all.
+    """
+    own = {"embedding", "attention", "residual"}
+    if not any(isinstance(module, nn.Dropout) for module in decoder.modules()):
+        return frozenset({"projection"} if has_projection else own)
+    return frozenset(own | ({"projection"} if has_projection else set()))
+
+
+def find_layers(decoder: nn.Module, layer_count: int) -> nn.ModuleList:
+    """Find the decoder's list of layers."""
+    for module in decoder.children():
+        if isinstance(module, nn.ModuleList) and len(module) == layer_count:
+            return module
+    raise SpecError(f"{type(decoder).__name__} has no list of {layer_count} layers to drop in")
+
+
+def _part(layer: nn.Module, words: Sequence[str]) -> nn.Module:
+    for name, child in layer.named_children():
+        if any(word in name for word in words) and "norm" not in name:
+            return child
+    raise SpecError(f"{type(layer).__name__} has no part named like {' or '.join(words)}")

@@ -1,0 +1,54 @@
+"""What can go wrong that a user can put right.
+
+GtsError                 the root: its text is one clear line, fit to be shown to a user
+├── InputError           a question, budget, seed or option that makes no sense
+│   └── SpecError        a malformed sampler spec, or one that the reasoner can't run
+├── NotFoundError        no such reasoner, sampler, folder or file
+├── FormatError          a file that is truncated, corrupt, or not what its name says
+│   └── MismatchError    a sound file for something else: another reasoner, other sizes
+└── UnsupportedError     a decoder that the lanes cannot serve
+"""
+
+__all__ = [
+    "FormatError",
+    "GtsError",
+    "InputError",
+    "MismatchError",
+    "NotFoundError",
+    "SpecError",
+    "UnsupportedError",
+]
+
+
+class GtsError(Exception):
+    """Anything a user can put right; the message says how."""
+
+    param: str | None = None
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InputError(GtsError):
+    """A question, budget, seed or option that makes no sense."""
+
+
+class SpecError(InputError):
+    """A malformed sampler spec, or one that this reasoner can't run."""
+
+
+class NotFoundError(GtsError):
+    """No such reasoner, sampler, folder or file."""
+
+
+class FormatError(GtsError):
+    """A file that is truncated, corrupt, or not what its name says."""
+
+
+class MismatchError(FormatError):
+    """A sound file for something else: another reasoner, other sizes."""
+
+
+class UnsupportedError(GtsError):
+    """A decoder that the lanes cannot serve."""

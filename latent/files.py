@@ -1,0 +1,105 @@
+"""Files on disk: atomic writes, and safetensors headers read without trusting them."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from latent.errors import FormatError, NotFoundError
+
+__all__ = [
+    "load_tensors",
+    "raw_tensors",
+    "read_json",
+    "save_tensors",
+    "write_atomically",
+    "write_json",
+]
+
+_HEADER_LIMIT = 100 * 2**20
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary neighbour, then put it in place: the old file or the new, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON, atomically."""
+    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda temporary: _write_text(temporary, text))
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or say which file is missing or broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} is not readable JSON: {error}") from error
+
+
+def save_tensors(path: Path, tensors: dict[str, Any]) -> None:
+    """Write a safetensors file, atomically."""
+    from safetensors.torch import save_file  # brings torch, which listing folders does not need
+
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: save_file(contiguous, temporary))
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """Read a safetensors file, or say that it is missing, truncated or corrupt."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise NotFoundError(f"{path} does not exist")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
+
+
+def raw_tensors(path: Path) -> Iterator[tuple[str, str, list[int], memoryview]]:
+    """Give name, dtype, shape and bytes of each tensor in a safetensors file, by name."""
+    if not path.is_file():
+        raise NotFoundError(f"{path} does not exist")
+    data = memoryview(path.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    try:
+        if not 2 <= size <= min(_HEADER_LIMIT, len(data) - 8):
+            raise ValueError("its header does not fit")
+        header = json.loads(bytes(data[8 : 8 + size]))
+        header.pop("__metadata__", None)
+        for name in sorted(header):
+            entry = header[name]
+            first, last = entry["data_offsets"]
+            part = data[8 + size + first : 8 + size + last]
+            if len(part) != last - first:
+                raise ValueError(f"tensor {name} is cut off")
+            yield name, entry["dtype"], entry["shape"], part
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

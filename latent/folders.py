@@ -1,0 +1,75 @@
+"""Reasoner folders as files: what is in them and their fingerprint. Needs no torch, so it is quick.
+
+A reasoner folder is a transformers folder plus `reasoner.json`, `projection.safetensors` for CODI, and
+`samplers/NAME/` with `sampler.safetensors` and `sampler.json`; the one called `default` is plain `gts`.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from latent.errors import FormatError
+from latent.files import raw_tensors, read_json
+from latent.format import ReasonerFormat
+
+__all__ = [
+    "DEFAULT_SAMPLER",
+    "SamplerCard",
+    "fingerprint",
+    "read_format",
+    "read_sampler_card",
+    "sampler_folders",
+]
+
+DEFAULT_SAMPLER = "default"
+
+
+@dataclass(frozen=True)
+class SamplerCard:
+    """`sampler.json`: what a sampler is for, and how it came to be."""
+
+    kind: str
+    width: int
+    reasoner_fingerprint: str
+    training: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+
+
+def read_format(folder: Path) -> ReasonerFormat:
+    """Read `reasoner.json`."""
+    return ReasonerFormat.from_json(read_json(folder / "reasoner.json"))
+
+
+def fingerprint(folder: Path) -> str:
+    """Hash all weights and the fields of `reasoner.json` that change computation."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        for name, dtype, shape, data in raw_tensors(path):
+            digest.update(json.dumps([name, dtype, shape]).encode())
+            digest.update(data)
+    format = read_format(folder)
+    digest.update(json.dumps(format.computed(), sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def read_sampler_card(folder: Path) -> SamplerCard:
+    """Read `sampler.json`."""
+    data = read_json(folder / "sampler.json")
+    try:
+        version = data.pop("format")
+        card = SamplerCard(**data)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
+    if version != 1 or card.kind != "gts":
+        raise FormatError(
+            f"{folder / 'sampler.json'}: format {version}, kind {card.kind!r} is unknown"
+        )
+    return card
+
+
+def sampler_folders(reasoner_folder: Path) -> dict[str, Path]:
+    """List the samplers that a reasoner folder carries, by name."""
+    cards = sorted((reasoner_folder / "samplers").glob("*/sampler.json"))
+    return {card.parent.name: card.parent for card in cards}

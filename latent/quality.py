@@ -1,0 +1,107 @@
+"""The paper's measures, as pure functions: gain, shift, signal-to-noise, regime, pass@N, diversity."""
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Literal
+
+import torch
+
+from latent.answers import same_answer
+
+__all__ = [
+    "GAIN_THRESHOLD",
+    "SHIFT_THRESHOLD",
+    "Regime",
+    "answer_log_odds",
+    "correctness",
+    "first_n_pass",
+    "gain_rate",
+    "js_divergence",
+    "log_odds",
+    "pass_at",
+    "regime",
+    "sampling_gain",
+    "signal_to_noise",
+    "unique_answers",
+]
+
+Regime = Literal["under-exploration", "over-exploration", "useful"]
+GAIN_THRESHOLD = 0.5
+SHIFT_THRESHOLD = 0.06
+
+
+def log_odds(logprobs: torch.Tensor, token: int) -> torch.Tensor:
+    """Give logit p(token) from log-probabilities (…, V): (…,).
+
+    log(1 − p) is summed over the other tokens, so it stays finite where p rounds to 1.
+    """
+    others = torch.cat((logprobs[..., :token], logprobs[..., token + 1 :]), dim=-1)
+    return logprobs[..., token] - others.logsumexp(-1)
+
+
+def answer_log_odds(token_logprobs: torch.Tensor) -> torch.Tensor:
+    """Give logit p(whole answer) from the log-probabilities of its tokens (…, tokens): (…,)."""
+    total = token_logprobs.double().sum(-1).clamp(max=-torch.finfo(torch.float64).tiny)
+    return total - torch.log(-torch.expm1(total))
+
+
+def sampling_gain(sampled: torch.Tensor, deterministic: torch.Tensor) -> torch.Tensor:
+    """Give SG: the best log-odds (…, N) less the deterministic trajectory's (…,)."""
+    return sampled.amax(-1) - deterministic
+
+
+def gain_rate(gains: torch.Tensor, threshold: float = GAIN_THRESHOLD) -> float:
+    """Give the share of gains above a threshold."""
+    return float((gains > threshold).double().mean())
+
+
+def js_divergence(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Give the Jensen–Shannon divergence in nats, 0 … log 2, of log-probabilities (…, V): (…,)."""
+    left, right = left.double(), right.double()
+    middle = torch.logaddexp(left, right) - math.log(2.0)
+    halves = [(side.exp() * (side - middle)).nan_to_num(0.0).sum(-1) for side in (left, right)]
+    return (0.5 * (halves[0] + halves[1])).clamp(min=0.0)
+
+
+def signal_to_noise(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+    """Give rms(μ)/rms(σ) per thought, averaged over trajectories: (N, K, D) → (K,)."""
+    ratio = mean.square().mean(-1).sqrt() / std.square().mean(-1).sqrt()
+    return ratio.mean(0)
+
+
+def regime(
+    gain: float | None,
+    shift: float,
+    *,
+    gain_threshold: float = GAIN_THRESHOLD,
+    shift_threshold: float = SHIFT_THRESHOLD,
+) -> Regime | None:
+    """Name how a sampler explores; None where the gain is unknown."""
+    if gain is None:
+        return None
+    if shift < shift_threshold:
+        return "under-exploration"
+    return "over-exploration" if gain < gain_threshold else "useful"
+
+
+def pass_at(n: int, correct: int, budget: int) -> float:
+    """Estimate pass@budget without bias from n trajectories of which `correct` are right."""
+    if not 0 <= correct <= n or not 1 <= budget <= n:
+        raise ValueError(f"need 0 ≤ correct ≤ n and 1 ≤ budget ≤ n, got {correct}, {budget}, {n}")
+    return 1.0 - math.comb(n - correct, budget) / math.comb(n, budget)
+
+
+def first_n_pass(is_correct: Sequence[bool], budget: int) -> bool:
+    """Tell whether any of the first `budget` trajectories is right."""
+    return any(is_correct[:budget])
+
+
+def unique_answers(answers: Sequence[Decimal | None]) -> int:
+    """Count the distinct answers; the unparsable ones are not answers."""
+    return len({answer for answer in answers if answer is not None})
+
+
+def correctness(answers: Sequence[Decimal | None], truth: Decimal) -> list[bool]:
+    """Compare each answer with the truth, as numbers."""
+    return [same_answer(answer, truth) for answer in answers]

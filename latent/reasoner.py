@@ -1,0 +1,234 @@
+"""A frozen reasoner: encode → prefill → step → head. What a pass is, not which passes are made."""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from latent.answers import format_answer
+from latent.dropout import DropoutMasks, DropoutSites, default_sites
+from latent.errors import InputError, SpecError
+from latent.format import ReasonerFormat
+from latent.lanes import LaneCache, Prefix, PromptCache
+from latent.noise import Site
+from latent.rows import measure_row_floor
+from latent.specs import SamplerSpec
+from latent.supported import check_decoder
+
+__all__ = ["BUCKET", "ProjectionMLP", "Reasoner"]
+
+# Prompts are padded to a multiple of this of their own length, so that a question's products have
+# the same shapes, and so the same bits, whoever shares its batch.
+BUCKET = 16
+
+
+class ProjectionMLP(nn.Module):
+    """CODI's f: Linear → GELU → Linear → LayerNorm."""
+
+    def __init__(self, width: int, hidden: int, layer_norm_eps: float = 1e-5) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+        self.norm = nn.LayerNorm(width, eps=layer_norm_eps)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Project states (…, D) to what is fed back (…, D)."""
+        return torch.as_tensor(self.norm(self.fc2(nn.functional.gelu(self.fc1(hidden)))))
+
+
+class Reasoner:
+    """A decoder, its tokenizer, what it feeds back, and the format of its prompts and answers."""
+
+    def __init__(
+        self,
+        format: ReasonerFormat,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        projection: ProjectionMLP | None = None,
+        *,
+        name: str = "unnamed",
+        fingerprint: str = "",
+    ) -> None:
+        check_decoder(model)
+        self.format = format
+        self.tokenizer = tokenizer
+        self.name = name
+        self.fingerprint = fingerprint
+        self._model: Any = model.requires_grad_(False).train(False)
+        _fuse_gelu(model)
+        self._decoder: Any = model.base_model
+        self._head: Any = self._model.get_output_embeddings()
+        self._embedding: Any = model.get_input_embeddings()
+        # COCONUT feeds the state back as it is.
+        self._feedback: nn.Module = (
+            projection.eval().requires_grad_(False) if projection else nn.Identity()
+        )
+        self._dropout = DropoutSites(self._decoder, model.config.num_hidden_layers)
+        self.default_dropout_sites = default_sites(
+            self._decoder, has_projection=projection is not None
+        )
+
+    @property
+    def width(self) -> int:
+        """D, the size of a thought."""
+        return int(self._embedding.weight.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the decoder is."""
+        return torch.device(self._model.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the decoder computes in."""
+        return self._head.weight.dtype  # type: ignore[no-any-return]
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What samplers and log-probabilities are computed in: at least float32."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    @property
+    def parameter_count(self) -> int:
+        """Decoder and projection together."""
+        parts = (self._model, self._feedback)
+        return sum(p.numel() for part in parts for p in part.parameters())
+
+    @cached_property
+    def row_floor(self) -> int:
+        """The fewest lanes a question must run with for its results not to depend on the batch."""
+        return measure_row_floor(self._decoder, self.device, self.dtype)
+
+    @property
+    def position_limit(self) -> int | None:
+        """The context window."""
+        return getattr(self._model.config, "max_position_embeddings", None)
+
+    def encode(self, question: str) -> tuple[int, ...]:
+        """Turn a question into prompt ids, up to and with <start_latent>."""
+        how = self.format.prompt
+        text = question.strip() if how.strip else question
+        if not text.strip():
+            raise InputError("question is empty; give some text", param="question")
+        if how.collapse_spaces:
+            text = re.sub(r" {2,}", " ", text)
+        ids = self.tokenizer.encode(text + how.suffix, add_special_tokens=False)
+        start = () if self.format.start_id is None else (self.format.start_id,)
+        prompt = (*how.prefix_ids, *ids, *start)
+        self.check_length(len(prompt))
+        return prompt
+
+    def check_length(self, tokens: int) -> None:
+        """Refuse a prompt that leaves no room in the context window for thoughts and answer."""
+        if self.position_limit is None:
+            return
+        room = self.position_limit - self.format.suffix_capacity
+        if tokens > room:
+            raise InputError(
+                f"question is too long: {tokens} prompt tokens, and {self.name} has room for {room}; "
+                "shorten it",
+                param="question",
+            )
+
+    def encode_answer(self, answer: Decimal) -> tuple[int, ...]:
+        """Give the tokens that should follow the answer prefix, through end-of-text."""
+        target = self.format.answer_template.format(format_answer(answer))
+        ids = tuple(self.tokenizer.encode(target, add_special_tokens=False))
+        prefix = self.format.answer_prefix_ids
+        if ids[: len(prefix)] != prefix:
+            raise InputError(f"the answer {answer} does not tokenize behind the answer prefix")
+        return (*ids[len(prefix) :], self.format.eos_ids[0])
+
+    def check_sampler(self, spec: SamplerSpec) -> None:
+        """Refuse a sampler that this kind of reasoner can't run."""
+        if spec.kind == "token" and self.format.is_latent:
+            raise SpecError(
+                f"sampler 'token' samples reasoning text, and {self.name} thinks in hidden states; "
+                "use gts, gaussian, dropout or deterministic",
+                param="sampler",
+            )
+        if spec.kind in ("gaussian", "gts") and not self.format.is_latent:
+            raise SpecError(
+                f"sampler {spec.kind!r} perturbs thoughts, and {self.name} reasons in text; "
+                "use token, dropout or deterministic",
+                param="sampler",
+            )
+        if "projection" in (spec.sites or ()) and self.format.projection is None:
+            raise SpecError(f"{self.name} has no projection to drop in", param="sampler")
+
+    @torch.no_grad()
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> list[Prefix]:
+        """Run prompts of one length bucket through the decoder, each once."""
+        bucket = bucket_of(len(prompts[0]))
+        if any(bucket_of(len(prompt)) != bucket for prompt in prompts):
+            raise ValueError("prompts of one prefill must share a length bucket")
+        ids = torch.zeros(len(prompts), bucket, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        positions = torch.arange(bucket).clamp(max=(self.position_limit or bucket) - 1)[None]
+        cache = PromptCache()
+        hidden = self._decoder(
+            inputs_embeds=self._embedding(ids.to(self.device)),
+            position_ids=positions.to(self.device),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state  # (R, P, D)
+        kv = torch.stack(cache.kv)  # (layers, 2, R, heads, P, d)
+        return [
+            Prefix(kv[:, :, row].contiguous(), len(prompt), hidden[row, len(prompt) - 1].clone())
+            for row, prompt in enumerate(prompts)
+        ]
+
+    @torch.no_grad()
+    def feedback(self, hidden: torch.Tensor, masks: DropoutMasks | None = None) -> torch.Tensor:
+        """Give the contexts f(h): (T, D)."""
+        if masks is not None and "projection" in masks.sites:
+            hidden = hidden * masks.channels(Site.PROJECTION, self.width)
+        return torch.as_tensor(self._feedback(hidden))
+
+    @torch.no_grad()
+    def step(
+        self,
+        inputs: torch.Tensor,
+        cache: LaneCache,
+        slot: int | torch.Tensor,
+        masks: DropoutMasks | None = None,
+    ) -> torch.Tensor:
+        """Feed one input per lane (T, D) at a suffix slot; give the states after the final norm."""
+        cache.masks = masks
+        with self._dropout.applying(masks):
+            output = self._decoder(
+                inputs_embeds=inputs[None],
+                position_ids=cache.at(slot),
+                past_key_values=cache,
+                use_cache=True,
+            )
+        return torch.as_tensor(output.last_hidden_state[0])
+
+    @torch.no_grad()
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Look tokens up: (T,) → (T, D)."""
+        return torch.as_tensor(self._embedding(ids.to(self.device)))
+
+    @torch.no_grad()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Run the vocabulary head: (T, D) → (T, V)."""
+        return torch.as_tensor(self._head(hidden)).to(self.compute_dtype)
+
+
+def bucket_of(length: int) -> int:
+    """Give the padded length of a prompt."""
+    return -(-length // BUCKET) * BUCKET
+
+
+def _fuse_gelu(model: nn.Module) -> None:
+    """Use PyTorch's one-pass tanh GELU where transformers composes the same function of eight."""
+    for module in model.modules():
+        for name, child in module.named_children():
+            if type(child).__name__ == "NewGELUActivation":
+                setattr(module, name, nn.GELU(approximate="tanh"))

@@ -1,0 +1,267 @@
+"""The one rollout: questions × trajectories in, answers out. It serves, trains and evaluates.
+
+prefill → think → (probe) → decode, in passes of one length bucket and a bounded number of lanes.
+"""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import torch
+
+from latent.batch import DETERMINISTIC, LaneBatch, LaneRequest
+from latent.decoding import Decoded, decode
+from latent.errors import InputError
+from latent.lanes import Prefix
+from latent.probing import Probe, probe
+from latent.reasoner import Reasoner, bucket_of
+from latent.samplers import Sampler
+from latent.thinking import Thoughts, think
+
+__all__ = ["Ask", "Rollout", "Timing", "Trajectory", "budget_indices", "rollout"]
+
+DEFAULT_LANE_LIMIT = 512
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question and the trajectories wanted of it; `target` are its answer's tokens, for the probe."""
+
+    prompt: tuple[int, ...]
+    seed: int
+    indices: tuple[int, ...]
+    target: tuple[int, ...] | None = None
+    prefix: Prefix | None = None  # where the prompt has been prefilled already
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One sampled chain of thoughts, by the answer decoded from it."""
+
+    index: int
+    text: str
+    answer: Decimal | None
+    logprob: float
+    tokens: tuple[int, ...]
+    token_logprobs: tuple[float, ...]
+    answer_start: int | None
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean probability of the answer's tokens."""
+        return math.exp(self.logprob)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds spent in the passes that a question took part in."""
+
+    prefill: float = 0.0
+    thoughts: float = 0.0
+    decode: float = 0.0
+
+    def __add__(self, other: "Timing") -> "Timing":
+        return Timing(
+            self.prefill + other.prefill, self.thoughts + other.thoughts, self.decode + other.decode
+        )
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One question's trajectories, in the order asked for."""
+
+    prefix: Prefix
+    trajectories: tuple[Trajectory, ...]
+    timing: Timing
+    final_thoughts: torch.Tensor | None = None  # (N, D); None for a text reasoner
+    contexts: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
+    perturbations: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
+    probe: Probe | None = None  # if asked for
+
+
+def budget_indices(budget: int, *, include_deterministic: bool = False) -> tuple[int, ...]:
+    """Give the trajectory indices of a budget: one is the deterministic one, more are samples."""
+    if budget < 1:
+        raise InputError(f"budget must be at least 1, got {budget}", param="budget")
+    if budget == 1:
+        return (DETERMINISTIC,)
+    first = DETERMINISTIC if include_deterministic else 0
+    return tuple(range(first, first + budget))
+
+
+def rollout(
+    reasoner: Reasoner,
+    sampler: Sampler,
+    asks: Sequence[Ask],
+    *,
+    sites: int | None = None,
+    keep_thoughts: bool = False,
+    with_probe: bool = False,
+    lane_limit: int = DEFAULT_LANE_LIMIT,
+    canonical: bool = True,
+) -> list[Rollout]:
+    """Run every ask to completion, at most `lane_limit` lanes at a time; results in order.
+
+    `canonical` runs very small budgets with a few idle lanes besides, so that on one CPU thread
+    every bit of a result is the same in any batch; without it they are faster.
+    """
+    reasoner.check_sampler(sampler.spec)
+    prefixes = _prefill(reasoner, asks)
+    parts: list[list[Rollout]] = [[] for _ in asks]
+    for members in _passes(asks, prefixes, lane_limit):
+        pieces = [
+            replace(asks[number], indices=indices, prefix=prefixes[number][0])
+            for number, indices in members
+        ]
+        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, with_probe, canonical)
+        for (number, _), piece in zip(members, done, strict=True):
+            parts[number].append(piece)
+    return [
+        _join(pieces, Timing(prefill=seconds))
+        for pieces, (_, seconds) in zip(parts, prefixes, strict=True)
+    ]
+
+
+def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, float]]:
+    """Prefill what is not yet, a length bucket at a time; give prefixes and the seconds they took."""
+    ready = {n: (ask.prefix, 0.0) for n, ask in enumerate(asks) if ask.prefix is not None}
+    buckets: dict[int, list[int]] = defaultdict(list)
+    for number, ask in enumerate(asks):
+        if number not in ready:
+            reasoner.check_length(len(ask.prompt))
+            buckets[bucket_of(len(ask.prompt))].append(number)
+    for numbers in buckets.values():
+        started = time.perf_counter()
+        done = reasoner.prefill([asks[number].prompt for number in numbers])
+        seconds = time.perf_counter() - started
+        ready.update({n: (prefix, seconds) for n, prefix in zip(numbers, done, strict=True)})
+    return [ready[number] for number in range(len(asks))]
+
+
+def _passes(
+    asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int
+) -> Iterator[list[tuple[int, tuple[int, ...]]]]:
+    """Cut the asks into passes of one bucket and at most `lane_limit` lanes, in index order."""
+    buckets: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    for number, ask in enumerate(asks):
+        if not ask.indices:
+            raise InputError("a question needs at least one trajectory", param="budget")
+        for first in range(0, len(ask.indices), lane_limit):
+            part = ask.indices[first : first + lane_limit]
+            buckets[prefixes[number][0].bucket].append((number, part))
+    for parts in buckets.values():
+        members: list[tuple[int, tuple[int, ...]]] = []
+        lanes = 0
+        for number, indices in parts:
+            if members and lanes + len(indices) > lane_limit:
+                yield members
+                members, lanes = [], 0
+            members.append((number, indices))
+            lanes += len(indices)
+        yield members
+
+
+@torch.no_grad()
+def _run(
+    reasoner: Reasoner,
+    sampler: Sampler,
+    asks: Sequence[Ask],
+    sites: int | None,
+    keep_thoughts: bool,
+    with_probe: bool,
+    canonical: bool,
+) -> list[Rollout]:
+    """Take one pass of lanes through the loop."""
+    started = time.perf_counter()
+    format = reasoner.format
+    targets = [ask.target for ask in asks]
+    forced = len(format.answer_prefix_ids) + max(
+        (len(target or ()) for target in targets), default=0
+    )
+    requests = [LaneRequest(ask.prefix, ask.seed, ask.indices) for ask in asks if ask.prefix]
+    capacity = format.suffix_capacity + forced * with_probe
+    batch = LaneBatch(reasoner, sampler, requests, capacity, is_canonical=canonical)
+    thoughts = think(batch, sites=sites, keep=keep_thoughts) if format.is_latent else None
+    thought_seconds = time.perf_counter() - started
+    probes: list[Probe] | list[None] = [None] * len(asks)
+    if thoughts is not None:
+        slot = format.thoughts + 1
+        if with_probe:
+            probes = probe(batch, thoughts.hidden, slot, targets)
+        rows = decode(batch, thoughts.hidden, slot, keep_all=False)
+    else:
+        rows = decode(batch, batch.first_hidden, 0, keep_all=with_probe)
+        if with_probe:
+            probes = probe(batch, None, _reasoning_lengths(reasoner, rows), targets)
+    timing = Timing(0.0, thought_seconds, time.perf_counter() - started - thought_seconds)
+    return [
+        _result(reasoner, ask, [rows[r] for r in lanes], lanes, thoughts, probed, timing)
+        for ask, lanes, probed in zip(asks, batch.rows_of, probes, strict=True)
+    ]
+
+
+def _reasoning_lengths(reasoner: Reasoner, rows: Sequence[Decoded]) -> torch.Tensor:
+    """Give where each row's reasoning text ends and a forced prefix would begin: (T,)."""
+    prefix = len(reasoner.format.answer_prefix_ids)
+    ends = [
+        len(row.tokens) - row.is_finished if row.answer_start is None else row.answer_start - prefix
+        for row in rows
+    ]
+    return torch.tensor(ends, device=reasoner.device)
+
+
+def _result(
+    reasoner: Reasoner,
+    ask: Ask,
+    rows: Sequence[Decoded],
+    lanes: range,
+    thoughts: Thoughts | None,
+    probed: Probe | None,
+    timing: Timing,
+) -> Rollout:
+    trajectories = []
+    for index, row in zip(ask.indices, rows, strict=True):
+        text, answer = row.read(reasoner)
+        trajectories.append(
+            Trajectory(
+                index, text, answer, row.logprob, row.tokens, row.token_logprobs, row.answer_start
+            )
+        )
+    assert ask.prefix is not None
+    own = slice(lanes.start, lanes.stop)
+    return Rollout(
+        prefix=ask.prefix,
+        trajectories=tuple(trajectories),
+        timing=timing,
+        final_thoughts=thoughts.final[own] if thoughts else None,
+        contexts=_slice(thoughts.contexts if thoughts else None, own),
+        perturbations=_slice(thoughts.perturbations if thoughts else None, own),
+        probe=probed,
+    )
+
+
+def _slice(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
+    return None if tensor is None else tensor[rows]
+
+
+def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
+    """Put a question's passes together again."""
+
+    def cat(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        there = [tensor for tensor in tensors if tensor is not None]
+        return torch.cat(there) if there else None
+
+    probes = [piece.probe for piece in pieces if piece.probe is not None]
+    joined = cat([p.first_logprobs for p in probes])
+    return Rollout(
+        prefix=pieces[0].prefix,
+        trajectories=tuple(t for piece in pieces for t in piece.trajectories),
+        timing=sum((piece.timing for piece in pieces), timing),
+        final_thoughts=cat([piece.final_thoughts for piece in pieces]),
+        contexts=cat([piece.contexts for piece in pieces]),
+        perturbations=cat([piece.perturbations for piece in pieces]),
+        probe=None if joined is None else Probe(joined, cat([p.target_logprobs for p in probes])),
+    )

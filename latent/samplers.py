@@ -1,0 +1,99 @@
+"""The samplers: what is added to a thought, and how likely that was.
+
+One small interface: `perturb` for what is added to a context; `dropout` and `temperature` for the
+two samplers that act inside the decoder instead.
+
+Readings taken where the paper is open:
+1. The log-density is the mean over dimensions, not the sum (the paper's appendix).
+2. The last layer of each head starts at zero, so an untrained sampler is StandardG (μ = 0, σ = 1);
+   `log_std_bias` starts it at another scale.
+"""
+
+import torch
+from torch import nn
+
+from latent.specs import SamplerSpec
+
+__all__ = ["LOG_STD_FLOOR", "GaussianThoughtSampler", "Sampler", "heuristic_sampler"]
+
+LOG_STD_FLOOR = -2.0
+_HALF_LOG_2PI = 0.9189385332046727
+
+
+class Sampler:
+    """Leaves every thought as it is: the deterministic sampler, and the base of the others."""
+
+    def __init__(self, spec: SamplerSpec) -> None:
+        self.spec = spec
+
+    @property
+    def dropout(self) -> float:
+        """The share of activations dropped during thoughts."""
+        return (self.spec.value or 0.0) if self.spec.kind == "dropout" else 0.0
+
+    @property
+    def temperature(self) -> float:
+        """The temperature at which reasoning text is sampled; 0 is greedy."""
+        return (self.spec.value or 0.0) if self.spec.kind == "token" else 0.0
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether `perturb` is to be asked at all."""
+        return self.spec.kind in ("gaussian", "gts")
+
+    def perturb(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+        """Give what is added to contexts (…, D), from standard normals of the same shape."""
+        if self.spec.kind == "gaussian":
+            return epsilon * (self.spec.value or 1.0)
+        return torch.zeros_like(context)
+
+
+def heuristic_sampler(spec: SamplerSpec) -> Sampler:
+    """Build a sampler that has no weights."""
+    if spec.kind == "gts":
+        raise ValueError("a gts sampler has weights: load it from its file")
+    return Sampler(spec)
+
+
+class GaussianThoughtSampler(nn.Module):
+    """A context-dependent diagonal Gaussian over perturbations: two heads, 4D² + 4D parameters."""
+
+    def __init__(self, width: int, *, log_std_bias: float = 0.0) -> None:
+        super().__init__()
+        self.width = width
+        self.mean = _head(width, 0.0)
+        self.log_std = _head(width, log_std_bias)
+
+    def forward(self, context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Give μ and log σ, each (…, D)."""
+        return self.mean(context), self.log_std(context).clamp(min=LOG_STD_FLOOR)
+
+    def sample(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+        """Draw z = μ + σ ⊙ ε: (…, D)."""
+        mean, log_std = self(context)
+        return torch.as_tensor(mean + log_std.exp() * epsilon)
+
+    def log_prob(self, context: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        """Give the log-density of z, mean over dimensions: (…,)."""
+        mean, log_std = self(context)
+        scaled = (z - mean) / log_std.exp()
+        return torch.as_tensor((-0.5 * scaled.square() - log_std - _HALF_LOG_2PI).mean(-1))
+
+
+class LearnedSampler(Sampler):
+    """A GTS in its serving clothes: the spec it answers to, and its heads."""
+
+    def __init__(self, spec: SamplerSpec, heads: GaussianThoughtSampler) -> None:
+        super().__init__(spec)
+        self.heads = heads
+
+    def perturb(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
+        """Draw z ~ N(μ(c), σ(c)²), (…, D)."""
+        return self.heads.sample(context, epsilon)
+
+
+def _head(width: int, bias: float) -> nn.Sequential:
+    first, last = nn.Linear(width, width), nn.Linear(width, width)
+    nn.init.zeros_(last.weight)
+    nn.init.constant_(last.bias, bias)
+    return nn.Sequential(first, nn.SiLU(), last)

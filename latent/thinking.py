@@ -1,0 +1,50 @@
+"""The thought loop: feed back f(h) + z, K times, then <end_latent>. There is no other."""
+
+from dataclasses import dataclass
+
+import torch
+
+from latent.batch import LaneBatch
+
+__all__ = ["Thoughts", "think"]
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """What K thoughts leave behind, for all T rows."""
+
+    hidden: torch.Tensor  # (T, D) after <end_latent>: the answer is decoded from here
+    final: torch.Tensor  # (T, D) what the last thought put out
+    contexts: torch.Tensor | None  # (T, K, D), on request
+    perturbations: torch.Tensor | None  # (T, K, D), on request
+
+
+def think(batch: LaneBatch, *, sites: int | None = None, keep: bool = False) -> Thoughts:
+    """Run all rows through their thoughts, perturbing the first `sites` of them (all by default)."""
+    reasoner, sampler = batch.reasoner, batch.sampler
+    count, dtype = reasoner.format.thoughts, reasoner.compute_dtype
+    perturbed = (count if sites is None else sites) if sampler.is_additive else 0
+    epsilon = batch.noise.normal(perturbed, reasoner.width).to(reasoner.device, dtype)
+    is_sampled = batch.is_sampled[:, None].to(reasoner.device)
+    contexts, perturbations = [], []
+    hidden = batch.first_hidden
+    for k in range(count):
+        masks = batch.masks(step=k)
+        context = reasoner.feedback(hidden, masks)  # (T, D), before z is added
+        if k < perturbed:
+            drawn = sampler.perturb(context.to(dtype), epsilon[k])
+            z = torch.where(is_sampled, drawn, torch.zeros_like(drawn)).to(context.dtype)
+            thought = context + z
+        else:
+            z, thought = torch.zeros_like(context), context
+        if keep:
+            contexts.append(context)
+            perturbations.append(z)
+        hidden = reasoner.step(thought, batch.cache, k, masks)
+    end = torch.full((len(hidden),), reasoner.format.end_id or 0)
+    return Thoughts(
+        hidden=reasoner.step(reasoner.embed(end), batch.cache, count),
+        final=hidden,
+        contexts=torch.stack(contexts, dim=1) if contexts else None,
+        perturbations=torch.stack(perturbations, dim=1) if perturbations else None,
+    )
