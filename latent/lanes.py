@@ -164,32 +164,28 @@ class LaneCache(Cache):
     def _attend_group(
         self, layer: int, query: torch.Tensor, scaling: float, group: _Group
     ) -> torch.Tensor:
-        prompt_k, prompt_v = self.prompt_kv[layer, :, group.questions]  # (R, H, P, d)
-        suffix_k, suffix_v = self.suffix_kv[layer, :, group.lanes, :, : self.used]  # (n, H, s, d)
+        prompt_k, prompt_v = self.prompt_kv[layer, :, group.questions].unbind()  # (R, H, P, d)
+        suffix_kv = self.suffix_kv[layer, :, group.lanes, :, : self.used]
+        suffix_k, suffix_v = suffix_kv.unbind()  # (R·N, H, s, d)
         (r, n), (_, h, p, d) = group.shape, prompt_k.shape
-        own = (query[group.lanes] * scaling).view(
-            r * n, h, -1, d
-        )  # (n, H, g, d); g query heads share one
-        g = own.shape[2]
+        own = (query[group.lanes] * scaling).view(r * n, h, -1, d)  # (R·N, H, g, d)
+        g = own.shape[2]  # query heads that share a key head; they go along with the lanes
         dense = own.view(r, n, h, g, d).transpose(1, 2).reshape(r, h, n * g, d)
-        to_prompt = (dense @ prompt_k.transpose(-1, -2)).view(r, h, n, g, p)
-        to_suffix = (own @ suffix_k.transpose(-1, -2)).view(r, n, h, g, -1).transpose(1, 2)
+        to_prompt = (dense @ prompt_k.mT).view(r, h, n, g, p)
+        to_suffix = (own @ suffix_k.mT).view(r, n, h, g, -1).transpose(1, 2)
         if self.prompt_bias is not None:
             to_prompt = to_prompt + self.prompt_bias[group.questions]
         if self.suffix_bias is not None:
             to_suffix = to_suffix + self.suffix_bias[group.lanes].view(r, 1, n, 1, -1)
-        scores = torch.cat((to_prompt, to_suffix), dim=-1)
+        scores = torch.cat((to_prompt, to_suffix), dim=-1)  # (R, H, N, g, P + s)
         weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         weights = weights.to(scores.dtype)
         if self.masks is not None and "attention" in self.masks.sites:
-            weights = weights * self._attention_mask(layer, h * g, group).view(
-                r, n, h, g, -1
-            ).transpose(1, 2)
-        from_prompt = weights[..., :p].reshape(r, h, n * g, p) @ prompt_v
+            mask = self._attention_mask(layer, h * g, group)
+            weights = weights * mask.view(r, n, h, g, -1).transpose(1, 2)
+        from_prompt = (weights[..., :p].reshape(r, h, n * g, p) @ prompt_v).view(r, h, n, g, d)
         from_suffix = weights[..., p:].transpose(1, 2).reshape(r * n, h, g, -1) @ suffix_v
-        together = (
-            from_prompt.view(r, h, n, g, d).transpose(1, 2).reshape(r * n, h, g, d) + from_suffix
-        )
+        together = from_prompt.transpose(1, 2).reshape(r * n, h, g, d) + from_suffix
         return together.reshape(r * n, h * g, d)
 
     def _attention_mask(self, layer: int, heads: int, group: _Group) -> torch.Tensor:

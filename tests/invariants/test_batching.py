@@ -11,15 +11,6 @@ from tests.samplers import make_sampler
 SAMPLERS = ("dropout:0.3", "gaussian:0.7", "gts")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> object:
-    """Bits are promised on one thread only: with more, the split of a product follows its size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def ask(reasoner: Reasoner, question: str, budget: int, seed: int = 5) -> Ask:
     return Ask(reasoner.encode(question), seed, tuple(range(budget)))
 

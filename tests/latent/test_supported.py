@@ -38,7 +38,11 @@ REFUSED = {
     "soft caps": Gemma2Config(**TINY),
     "sinks": GptOssConfig(**TINY, num_local_experts=2, num_experts_per_tok=1),
     "latent attention": DeepseekV3Config(
-        **{**TINY, "num_key_value_heads": 4}, n_routed_experts=4, num_experts_per_tok=1, n_group=1, topk_group=1
+        **{**TINY, "num_key_value_heads": 4},
+        n_routed_experts=4,
+        num_experts_per_tok=1,
+        n_group=1,
+        topk_group=1,
     ),
     "recurrent layers": MambaConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2),
     "scaled logits": GraniteConfig(**TINY, logits_scaling=8.0),
@@ -57,12 +61,19 @@ def test_a_decoder_that_lanes_cannot_serve_is_refused_by_name(name: str) -> None
 
 @pytest.mark.parametrize("cls", [MistralConfig, Qwen3Config])
 def test_other_plain_decoders_are_served_and_match_the_oracle(cls: type[PreTrainedConfig]) -> None:
-    settings = {**TINY, "vocab_size": len(tokenizer()), "initializer_range": 0.3, "num_hidden_layers": 3}
+    settings = {
+        **TINY,
+        "vocab_size": len(tokenizer()),
+        "initializer_range": 0.3,
+        "num_hidden_layers": 3,
+    }
     config = cls(**settings, max_position_embeddings=160, sliding_window=None)
     compare(make_reasoner("coconut", config=config), "dropout:0.2", tolerance=1e-8)
 
 
-@pytest.mark.parametrize("extra", [{"softcap": 30.0}, {"sliding_window": 8}, {"s_aux": torch.ones(1)}])
+@pytest.mark.parametrize(
+    "extra", [{"softcap": 30.0}, {"sliding_window": 8}, {"s_aux": torch.ones(1)}]
+)
 def test_attention_settings_that_are_not_understood_are_refused(extra: dict[str, object]) -> None:
     q = torch.zeros(1, 2, 3, 4)
     with pytest.raises(UnsupportedError, match=next(iter(extra))):

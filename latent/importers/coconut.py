@@ -1,0 +1,132 @@
+"""COCONUT's `checkpoint_N`, SIM-CoT's variant of it, and the plain CoT checkpoint it starts from."""
+
+from pathlib import Path
+
+import torch
+
+from latent.answer_prefix import common_prefix
+from latent.errors import FormatError, InputError
+from latent.format import PromptFormat, ReasonerFormat
+from latent.importers.bases import Base, read_base
+from latent.importers.checkpoints import Checkpoint, read_checkpoint
+from latent.importers.decoders import DecoderPlan, plan_decoder, without_buffers
+from latent.importers.folders import (
+    Imported,
+    check_out,
+    check_thoughts,
+    provenance,
+    write_folder,
+)
+from latent.importers.keys import check_keys
+
+__all__ = ["import_coconut", "import_cot"]
+
+TOKENS = ("<|start-latent|>", "<|end-latent|>", "<|latent|>")
+TEMPLATE = "### {}"
+PREFIX = "base_causallm."
+ALIAS = "embedding.weight"  # of the token embedding: the wrapper's own name for it
+SIM_COT_MODULE = "expainable_llm"  # (sic) explains thoughts in training, and computes no answer
+
+
+def import_coconut(
+    checkpoint: Path,
+    base: Path,
+    out: Path,
+    *,
+    thoughts: int | None,
+    overwrite: bool = False,
+) -> Path:
+    """Turn a COCONUT checkpoint into a reasoner folder."""
+    count = check_thoughts(thoughts)
+    check_out(out, overwrite=overwrite, inputs=(checkpoint, base))
+    source, known = read_checkpoint(checkpoint), read_base(base)
+    weights = {
+        name: tensor
+        for name, tensor in source.tensors.items()
+        if not name.startswith(SIM_COT_MODULE)
+    }
+    plan = _plan(source, known, weights, PREFIX)
+    start, end, _ = known.add_tokens(TOKENS)
+    format = ReasonerFormat(
+        kind="coconut",
+        thoughts=count,
+        prompt=PromptFormat(prefix_ids=known.bos_ids(), suffix="\n"),
+        answer_template=TEMPLATE,
+        answer_prefix_ids=common_prefix(known.tokenizer, TEMPLATE),
+        eos_ids=known.eos_ids(),
+        start_id=start,
+        end_id=end,
+        max_answer_tokens=16,
+        provenance=provenance("coconut", source, {"thoughts": count}),
+    )
+    return _finish(out, format, plan, known, source)
+
+
+def import_cot(
+    checkpoint: Path,
+    base: Path,
+    out: Path,
+    *,
+    max_reasoning_tokens: int = 160,
+    overwrite: bool = False,
+) -> Path:
+    """Turn a plain CoT checkpoint into the folder of a text reasoner."""
+    if max_reasoning_tokens < 1:
+        raise InputError(
+            f"--max-reasoning-tokens must be at least 1, got {max_reasoning_tokens}",
+            param="max_reasoning_tokens",
+        )
+    check_out(out, overwrite=overwrite, inputs=(checkpoint, base))
+    source, known = read_checkpoint(checkpoint), read_base(base)
+    plan = _plan(source, known, source.tensors, "")
+    answer_prefix = common_prefix(known.tokenizer, TEMPLATE)
+    if not answer_prefix:
+        raise FormatError(
+            f"{base}: its tokenizer has no token that {TEMPLATE!r} begins with whatever the number, "
+            "so where the reasoning ends cannot be seen",
+            param="base",
+        )
+    format = ReasonerFormat(
+        kind="cot",
+        thoughts=0,
+        prompt=PromptFormat(prefix_ids=known.bos_ids(), suffix="\n"),
+        answer_template=TEMPLATE,
+        answer_prefix_ids=answer_prefix,
+        eos_ids=known.eos_ids(),
+        max_answer_tokens=16,
+        max_reasoning_tokens=max_reasoning_tokens,
+        provenance=provenance("cot", source, {"max_reasoning_tokens": max_reasoning_tokens}),
+    )
+    return _finish(out, format, plan, known, source)
+
+
+def _plan(
+    source: Checkpoint, base: Base, tensors: dict[str, torch.Tensor], prefix: str
+) -> DecoderPlan:
+    """Size the decoder and check every key of the file against it."""
+    found = without_buffers(tensors)
+    plan = plan_decoder(
+        base,
+        {
+            name.removeprefix(prefix): tensor
+            for name, tensor in found.items()
+            if name.startswith(prefix) and name != ALIAS
+        },
+    )
+    expected = {prefix + name: shape for name, shape in plan.shapes.items()}
+    differences = []
+    if ALIAS in found:
+        expected[ALIAS] = (plan.rows, plan.width)
+        embedding = plan.weights.get(plan.embedding)
+        if embedding is not None and not torch.equal(found[ALIAS].float(), embedding.float()):
+            differences = [f"{ALIAS} differs from {prefix}{plan.embedding}, whose alias it is"]
+    check_keys(source.path, expected, found, differences=differences)
+    return plan
+
+
+def _finish(
+    out: Path, format: ReasonerFormat, plan: DecoderPlan, base: Base, source: Checkpoint
+) -> Path:
+    if base.tokenizer.eos_token is not None:
+        base.tokenizer.pad_token = base.tokenizer.eos_token
+    return write_folder(out, format, Imported(source.path, base, plan.fill(plan.weights)))

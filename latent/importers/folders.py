@@ -1,0 +1,90 @@
+"""The folder that an import writes: where it may go, what it says of itself, how it is written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+from transformers import logging as transformers_logging
+
+from latent.errors import InputError
+from latent.format import ReasonerFormat
+from latent.importers.bases import Base
+from latent.importers.checkpoints import Checkpoint
+from latent.reasoner import ProjectionMLP
+from latent.store import save_reasoner
+
+__all__ = ["Imported", "check_out", "check_thoughts", "provenance", "write_folder"]
+
+# Weights of a folder that was here before: any left over would be loaded, or fingerprinted.
+_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "projection.safetensors")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an importer has made of a checkpoint."""
+
+    source: Path
+    base: Base
+    model: PreTrainedModel
+    projection: ProjectionMLP | None = None
+
+
+def check_out(out: Path, *, overwrite: bool, inputs: tuple[Path, Path]) -> None:
+    """Refuse a place that holds something, unless it may be overwritten; the inputs never may."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; give a folder", param="out")
+    for path in inputs:
+        if out.resolve() in (path.resolve(), path.resolve().parent):
+            raise InputError(
+                f"--out {out} holds the input {path}; give another folder", param="out"
+            )
+    if not overwrite and out.is_dir() and any(out.iterdir()):
+        raise InputError(
+            f"--out {out} is not empty; give another folder, or --force to overwrite it",
+            param="out",
+        )
+
+
+def check_thoughts(thoughts: int | None) -> int:
+    """Refuse to guess K: no released checkpoint says it."""
+    if thoughts is None:
+        raise InputError(
+            "the checkpoint does not say how many thoughts it was trained with; give --thoughts K "
+            "(6 in the released COCONUT and CODI, 10 in SIM-CoT)",
+            param="thoughts",
+        )
+    if thoughts < 1:
+        raise InputError(f"--thoughts must be at least 1, got {thoughts}", param="thoughts")
+    return thoughts
+
+
+def provenance(importer: str, checkpoint: Checkpoint, options: dict[str, Any]) -> dict[str, Any]:
+    """Say what was imported and how; without a date, so that a second import gives the same."""
+    return {"importer": importer, "source": checkpoint.digests(), "options": options}
+
+
+def write_folder(out: Path, format: ReasonerFormat, imported: Imported) -> Path:
+    """Check that the format fits the decoder; write the reasoner folder, over an older one if told."""
+    imported.base.check_rows(imported.model.config.vocab_size, _ids_of(format), imported.source)
+    window = getattr(imported.model.config, "max_position_embeddings", None)
+    if window is not None and format.suffix_capacity >= window:
+        raise InputError(
+            f"thoughts and answer take up to {format.suffix_capacity} tokens, and the base's context "
+            f"window has {window}; give fewer thoughts or reasoning tokens"
+        )
+    hub_logging: Any = transformers_logging
+    hub_logging.disable_progress_bar()
+    try:
+        for pattern in _WEIGHTS:
+            for stale in out.glob(pattern):
+                stale.unlink()
+        save_reasoner(out, format, imported.model, imported.base.tokenizer, imported.projection)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error}", param="out") from error
+    return out
+
+
+def _ids_of(format: ReasonerFormat) -> list[int]:
+    named = (format.start_id, format.end_id)
+    return [*format.prompt.prefix_ids, *format.eos_ids, *(n for n in named if n is not None)]

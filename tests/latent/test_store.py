@@ -1,0 +1,179 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
+from latent.files import save_tensors, write_atomically
+from latent.folders import SamplerCard, fingerprint, sampler_folders
+from latent.reasoner import Reasoner
+from latent.rollout import Ask, rollout
+from latent.samplers import GaussianThoughtSampler, LearnedSampler
+from latent.specs import SamplerSpec
+from latent.store import load_reasoner, load_sampler, save_reasoner, save_sampler
+from tests.reasoners import QUESTIONS, make_reasoner
+from tests.samplers import make_sampler
+
+
+def save(reasoner: Reasoner, folder: Path) -> Path:
+    projection = reasoner._feedback if reasoner.format.projection else None
+    save_reasoner(folder, reasoner.format, reasoner._model, reasoner.tokenizer, projection)  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save(make_reasoner("codi", "llama", dtype=torch.float32), tmp_path / "codi-test")
+
+
+@pytest.fixture
+def sampler_folder(folder: Path) -> Path:
+    path = folder / "samplers" / "default"
+    save_sampler(path, GaussianThoughtSampler(32), SamplerCard("gts", 32, fingerprint(folder)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"), [("coconut", "gpt2"), ("codi", "llama"), ("cot", "gpt2")]
+)
+def test_a_saved_reasoner_loads_as_the_same_reasoner(
+    kind: str, architecture: str, tmp_path: Path
+) -> None:
+    original = make_reasoner(kind, architecture, dtype=torch.float32)
+    loaded = load_reasoner(save(original, tmp_path / "it"))
+    assert loaded.format == original.format
+    assert loaded.name == "it"
+    spec = "dropout:0.2"
+    results = [
+        rollout(r, make_sampler(spec), [Ask(r.encode(QUESTIONS[0]), 1, (-1, 0, 1, 2))])[
+            0
+        ].trajectories
+        for r in (original, loaded)
+    ]
+    assert results[0] == results[1]
+
+
+def test_the_fingerprint_follows_weights_and_computed_fields_only(folder: Path) -> None:
+    before = fingerprint(folder)
+    data = json.loads((folder / "reasoner.json").read_text())
+    data["provenance"] = {"note": "renamed"}
+    (folder / "reasoner.json").write_text(json.dumps(data))
+    (folder / "calibration.json").write_text("{}")
+    assert fingerprint(folder) == before
+    data["thoughts"] += 1
+    (folder / "reasoner.json").write_text(json.dumps(data))
+    assert fingerprint(folder) != before
+    data["thoughts"] -= 1
+    (folder / "reasoner.json").write_text(json.dumps(data))
+    path = folder / "projection.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    assert fingerprint(folder) != before
+
+
+def test_a_sampler_comes_back_as_it_was_saved(folder: Path, sampler_folder: Path) -> None:
+    reasoner = load_reasoner(folder)
+    assert sampler_folders(folder) == {"default": sampler_folder}
+    sampler = load_sampler(reasoner, SamplerSpec.parse("gts"), sampler_folder)
+    assert isinstance(sampler, LearnedSampler)
+    assert sampler.heads.width == 32
+
+
+def test_a_sampler_trained_for_another_reasoner_is_refused(
+    sampler_folder: Path, tmp_path: Path
+) -> None:
+    other = load_reasoner(
+        save(make_reasoner("coconut", "gpt2", dtype=torch.float32), tmp_path / "other")
+    )
+    with pytest.raises(MismatchError, match="another reasoner"):
+        load_sampler(other, SamplerSpec.parse("gts"), sampler_folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "projection.safetensors"])
+@pytest.mark.parametrize("keep", [0, 5, 100, -10])
+def test_truncated_weights_are_refused(folder: Path, name: str, keep: int) -> None:
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(FormatError):
+        load_reasoner(folder)
+    with pytest.raises(FormatError, match=name):
+        fingerprint(folder)
+
+
+def test_a_truncated_or_foreign_sampler_file_is_refused(folder: Path, sampler_folder: Path) -> None:
+    reasoner, spec = load_reasoner(folder), SamplerSpec.parse("gts")
+    path = sampler_folder / "sampler.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-8])
+    with pytest.raises(FormatError, match="truncated"):
+        load_sampler(reasoner, spec, sampler_folder)
+    save_tensors(path, {"mean.0.weight": torch.zeros(32, 32), "extra": torch.zeros(1)})
+    with pytest.raises(MismatchError, match=r"missing .*mean\.0\.bias.*unexpected extra"):
+        load_sampler(reasoner, spec, sampler_folder)
+    (sampler_folder / "sampler.json").write_text('{"format": 1, "kind": "gts"}')
+    with pytest.raises(FormatError, match="not a sampler card"):
+        load_sampler(reasoner, spec, sampler_folder)
+
+
+def test_missing_things_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="nowhere"):
+        load_reasoner(tmp_path / "nowhere")
+    (folder / "projection.safetensors").unlink()
+    with pytest.raises(NotFoundError, match=r"projection\.safetensors"):
+        load_reasoner(folder)
+    (folder / "reasoner.json").unlink()
+    with pytest.raises(NotFoundError, match=r"reasoner\.json"):
+        load_reasoner(folder)
+
+
+def test_weights_that_do_not_fit_the_config_are_named(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["num_hidden_layers"] = 4
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FormatError, match=r"missing keys: .*layers\.3\."):
+        load_reasoner(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"thoughts": -1}, "thoughts"),
+        ({"kind": "oracle"}, "kind"),
+        ({"eos_ids": []}, "eos_ids"),
+        ({"eos_ids": "x"}, "eos_ids"),
+        ({"surprise": 1}, "unknown surprise"),
+        ({"projection": None}, "projects"),
+        ({"answer_template": "###"}, "answer_template"),
+        ({"format": 99}, "format 99"),
+        ({"thoughts": "six"}, "wrong type"),
+    ],
+)
+def test_a_bad_reasoner_json_names_the_field(
+    folder: Path, change: dict[str, object], said: str
+) -> None:
+    data = json.loads((folder / "reasoner.json").read_text())
+    (folder / "reasoner.json").write_text(json.dumps({**data, **change}))
+    with pytest.raises(FormatError, match=said):
+        load_reasoner(folder)
+
+
+def test_an_interrupted_save_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "sampler.safetensors"
+    save_tensors(path, {"a": torch.ones(3)})
+    before = path.read_bytes()
+
+    def dies_halfway(temporary: Path) -> None:
+        temporary.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, dies_halfway)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_every_error_is_a_gts_error() -> None:
+    assert issubclass(MismatchError, FormatError)
+    assert issubclass(FormatError, GtsError)
