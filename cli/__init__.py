@@ -1,0 +1,1 @@
+"""The `gts` command: one file per subcommand, heavy imports only inside them."""

@@ -1,0 +1,74 @@
+"""`gts models`: which reasoners there are, and what samplers they carry."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import Json
+
+
+def models_command(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Reasoner folders to list besides the embedded ones."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the embedded reasoners, and any folders given: kind, thoughts, samplers, fingerprint.
+
+    [bold]Examples[/bold]
+
+    gts models
+
+    gts models ./my-coconut --json
+    """
+    from latent.zoo import embedded_models, resolve_model
+
+    listed = [_describe(name, folder) for name, folder in embedded_models().items()]
+    listed += [_describe(folder.name, resolve_model(str(folder))) for folder in folders or ()]
+    if as_json:
+        typer.echo(json.dumps(listed, indent=2))
+    else:
+        _print(listed)
+
+
+def _describe(name: str, folder: Path) -> dict[str, Any]:
+    from latent.folders import fingerprint, read_format, read_sampler_card, sampler_folders
+
+    format = read_format(folder)
+    samplers = {name: read_sampler_card(path) for name, path in sampler_folders(folder).items()}
+    return {
+        "name": name,
+        "kind": format.kind,
+        "thoughts": format.thoughts,
+        "samplers": {name: card.results for name, card in samplers.items()},
+        "results": format.provenance.get("results", {}),
+        "fingerprint": fingerprint(folder),
+        "folder": str(folder),
+    }
+
+
+def _print(listed: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not listed:
+        typer.echo(
+            "no reasoners are embedded; give a reasoner folder, or import one: gts import --help"
+        )
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("name", "kind", "thoughts", "samplers", "fingerprint"):
+        table.add_column(title)
+    for model in listed:
+        names = ("gts" if name == "default" else f"gts:{name}" for name in model["samplers"])
+        table.add_row(
+            model["name"],
+            model["kind"],
+            str(model["thoughts"]),
+            ", ".join(names) or "-",
+            model["fingerprint"][:12],
+        )
+    Console().print(table)

@@ -1,0 +1,183 @@
+"""`gts solve`: one question, N trajectories, a table of candidates."""
+
+import secrets
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Device, Dtype, Json, Model, Threads, load_model_and_sampler
+
+if TYPE_CHECKING:
+    from service.schemas import SolveResponse
+
+_BAR_WIDTH = 24
+# Offered by shell completion; the core's own lists would cost it the import of torch.
+_VOTES = ("majority", "confidence", "best", "centroid")
+_SAMPLERS = ("deterministic", "dropout:0.1", "gaussian:1.0", "gts", "token:1.0")
+_EXAMPLES = """
+[bold]Examples[/bold]
+
+gts solve "Ann has 3 apples and buys 4 more. How many apples does she have?"
+
+gts solve "…" -n 32 --sampler gts --vote confidence --seed 7
+
+gts solve - -n 128 --sampler dropout:0.1 --json < question.txt
+"""
+
+
+def solve_command(
+    question: Annotated[
+        str, typer.Argument(help="The question, or - to read it from standard input.")
+    ],
+    budget: Annotated[
+        int, typer.Option("--budget", "-n", help="How many trajectories to draw.")
+    ] = 8,
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            "--sampler",
+            "-s",
+            autocompletion=lambda: list(_SAMPLERS),
+            help="deterministic, dropout:0.1, gaussian:1.0, gts, gts:NAME, gts:./DIR or token:1.0. "
+            "Without it: gts, or token for a text reasoner.",
+        ),
+    ] = None,
+    model: Model = "coconut-tiny",
+    seed: Annotated[int | None, typer.Option(help="Drawn, and printed, when absent.")] = None,
+    vote: Annotated[
+        str,
+        typer.Option(
+            help="majority, confidence, best or centroid.", autocompletion=lambda: list(_VOTES)
+        ),
+    ] = "majority",
+    include_deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--include-deterministic", help="Let the unperturbed trajectory be one of the budget."
+        ),
+    ] = False,
+    trajectories: Annotated[
+        bool, typer.Option("--trajectories", help="Show every trajectory's text too.")
+    ] = False,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Solve a question by drawing trajectories of thought and voting."""
+    from rich.console import Console
+
+    notes = Console(stderr=True)
+    with notes.status("thinking …") if notes.is_terminal else _Quiet():
+        response = _solve(
+            sys.stdin.read() if question == "-" else question,
+            budget=budget,
+            sampler=sampler,
+            model=model,
+            seed=seed,
+            vote=vote,
+            include_deterministic=include_deterministic,
+            trajectories=trajectories,
+            device=device,
+            dtype=dtype,
+            threads=threads,
+        )
+    if as_json:
+        typer.echo(response.model_dump_json(indent=2))
+    else:
+        _print(response)
+
+
+solve_command.__doc__ = f"{solve_command.__doc__}\n{_EXAMPLES}"
+
+
+class _Quiet:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _solve(
+    question: str,
+    *,
+    budget: int,
+    sampler: str | None,
+    model: str,
+    seed: int | None,
+    vote: str,
+    include_deterministic: bool,
+    trajectories: bool,
+    device: str,
+    dtype: str,
+    threads: int | None,
+) -> "SolveResponse":
+    from latent.rollout import budget_indices
+    from latent.solve import solve
+    from latent.votes import parse_vote
+    from service.schemas import solve_response
+
+    kind = parse_vote(vote)
+    budget_indices(budget)  # a bad budget is said before anything is loaded
+    reasoner, drawn_from = load_model_and_sampler(model, sampler, device, dtype, threads)
+    started = time.perf_counter()
+    solution = solve(
+        reasoner,
+        question,
+        drawn_from,
+        budget=budget,
+        seed=secrets.randbelow(2**32) if seed is None else seed,
+        vote=kind,
+        include_deterministic=include_deterministic,
+    )
+    return solve_response(
+        solution,
+        reasoner,
+        request_id=f"solve-{secrets.token_hex(8)}",
+        sampler=str(drawn_from.spec),
+        total_seconds=time.perf_counter() - started,
+        include_trajectories=trajectories,
+    )
+
+
+def _print(response: "SolveResponse") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title, justify in (("answer", "right"), ("votes", "right"), ("share", "left")):
+        table.add_column(title, justify=justify)  # type: ignore[arg-type]
+    table.add_column("", justify="right")
+    table.add_column("confidence", justify="right")
+    for place, candidate in enumerate(response.candidates):
+        style = "bold green" if place == 0 else ""
+        filled = round(candidate.share * _BAR_WIDTH)
+        table.add_row(
+            Text(
+                candidate.answer or "unreadable", style=style or ("" if candidate.answer else "dim")
+            ),
+            str(candidate.votes),
+            Text("█" * filled + "░" * (_BAR_WIDTH - filled), style=style),
+            f"{candidate.share:.0%}",
+            f"{candidate.confidence:.2f}",
+        )
+    console.print(table)
+    for trajectory in response.trajectories or ():
+        text = " ".join(trajectory.text.split())
+        console.print(
+            Text(f"{trajectory.index:4d}  {trajectory.confidence:.2f}  {text}", style="dim")
+        )
+    usage = response.usage
+    console.print(
+        Text(
+            f"{response.model}  sampler {response.sampler}  seed {response.seed}  "
+            f"budget {response.budget}  {usage.thoughts} thoughts  {usage.answer_tokens} tokens  "
+            f"{response.timing_ms.total:.0f} ms",
+            style="dim",
+        )
+    )

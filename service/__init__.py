@@ -1,0 +1,1 @@
+"""HTTP in, rollouts out."""

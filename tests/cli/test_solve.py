@@ -1,0 +1,199 @@
+"""`gts` as typed: what it prints, and how it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.main import main
+from latent.folders import SamplerCard, fingerprint
+from latent.samplers import GaussianThoughtSampler
+from latent.store import save_reasoner, save_sampler
+from service.schemas import SolveResponse
+from tests.reasoners import QUESTIONS, make_reasoner
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    reasoner = make_reasoner("coconut", "gpt2", dtype=torch.float32)
+    folder = tmp_path_factory.mktemp("models") / "random-coconut"
+    save_reasoner(folder, reasoner.format, reasoner._model, reasoner.tokenizer)
+    card = SamplerCard("gts", 32, fingerprint(folder))
+    for name in ("default", "other"):
+        save_sampler(folder / "samplers" / name, GaussianThoughtSampler(32), card)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    reasoner = make_reasoner("cot", "gpt2", dtype=torch.float32)
+    folder = tmp_path_factory.mktemp("models") / "random-cot"
+    save_reasoner(folder, reasoner.format, reasoner._model, reasoner.tokenizer)
+    return folder
+
+
+class Gts:
+    """Runs `gts` in this process, as its console script does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["gts", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out = self._capsys.readouterr()
+        return int(caught.value.code or 0), out.out, out.err
+
+
+@pytest.fixture
+def gts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gts:
+    return Gts(monkeypatch, capsys)
+
+
+def test_solve_prints_a_table_with_bars(gts: Gts, folder: Path) -> None:
+    code, out, err = gts("solve", QUESTIONS[0], "-n", 8, "--model", folder, "--seed", 3)
+    assert (code, err) == (0, "")
+    assert "answer" in out
+    assert "█" in out
+    assert "seed 3" in out
+    assert "random-coconut" in out
+
+
+def test_solve_json_is_the_services_schema_and_reproducible(gts: Gts, folder: Path) -> None:
+    words = (
+        "solve",
+        QUESTIONS[0],
+        "-n",
+        8,
+        "--model",
+        folder,
+        "--seed",
+        3,
+        "--json",
+        "--trajectories",
+    )
+    first, second = (SolveResponse.model_validate_json(gts(*words)[1]) for _ in range(2))
+    assert first.candidates == second.candidates
+    assert first.trajectories == second.trajectories
+    assert first.sampler == "gts"
+    assert first.budget_used == first.usage.trajectories == 8
+    assert first.usage.thoughts == 24
+    assert sum(candidate.votes for candidate in first.candidates) == 8
+    assert [t.index for t in first.trajectories or ()] == list(range(8))
+
+
+def test_a_seed_is_drawn_and_told_when_absent(gts: Gts, folder: Path) -> None:
+    words = ("solve", QUESTIONS[0], "-n", 2, "--model", folder, "--json")
+    seeds = {json.loads(gts(*words)[1])["seed"] for _ in range(2)}
+    assert len(seeds) == 2
+
+
+def test_a_budget_of_one_is_the_deterministic_trajectory_for_every_sampler(
+    gts: Gts, folder: Path
+) -> None:
+    texts = set()
+    for sampler in ("deterministic", "gts", "gaussian:2", "dropout:0.5"):
+        out = gts(
+            "solve", QUESTIONS[0], "-n", 1, "-m", folder, "-s", sampler, "--trajectories", "--json"
+        )[1]
+        response = json.loads(out)
+        assert response["trajectories"][0]["index"] == -1
+        texts.add(response["trajectories"][0]["text"])
+    assert len(texts) == 1
+
+
+def test_include_deterministic_stays_inside_the_budget(gts: Gts, folder: Path) -> None:
+    words = ("-n", 4, "-m", folder, "--include-deterministic", "--trajectories", "--json")
+    response = json.loads(gts("solve", QUESTIONS[0], *words)[1])
+    assert [t["index"] for t in response["trajectories"]] == [-1, 0, 1, 2]
+
+
+def test_a_text_reasoner_samples_tokens_by_default(gts: Gts, text_folder: Path) -> None:
+    response = json.loads(gts("solve", QUESTIONS[0], "-n", 4, "-m", text_folder, "--json")[1])
+    assert response["sampler"] == "token:1.0"
+    assert response["usage"]["thoughts"] == 0
+
+
+def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None:
+    code, out, _ = gts("models", folder, "--json")
+    mine = next(model for model in json.loads(out) if model["name"] == "random-coconut")
+    assert code == 0
+    assert mine["kind"] == "coconut"
+    assert mine["thoughts"] == 3
+    assert sorted(mine["samplers"]) == ["default", "other"]
+    assert mine["fingerprint"] == fingerprint(folder)
+    assert "gts:other" in gts("models", folder)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("",), "question is empty"),
+        (("  \n",), "question is empty"),
+        (("word " * 500,), "too long"),
+        (("Q?", "-n", "0"), "budget must be at least 1"),
+        (("Q?", "-n", "-3"), "budget must be at least 1"),
+        (("Q?", "-s", "magic"), "unknown sampler 'magic'"),
+        (("Q?", "-s", "dropout:2"), "0 ≤ p < 1"),
+        (("Q?", "-s", "token:1.0"), "thinks in hidden states"),
+        (("Q?", "-s", "gts:nobody"), "no sampler 'nobody'"),
+        (("Q?", "-s", "gts:./nowhere"), "has no sampler"),
+        (("Q?", "--vote", "loudest"), "unknown vote"),
+        (("Q?", "--seed", "-1"), "seed must be between"),
+        (("Q?", "--device", "tpu"), "unknown device"),
+        (("Q?", "--device", "cuda:99"), "CUDA devices"),
+        (("Q?", "--dtype", "int4"), "unknown dtype"),
+        (("Q?", "-m", "/no/such/folder"), "neither embedded nor a folder"),
+        (("Q?", "-m", "/tmp"), "has no reasoner.json"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    gts: Gts, folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    model = () if "-m" in words else ("-m", str(folder))
+    code, out, err = gts("solve", *words, *model)
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert err.startswith("gts: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("-s", "gaussian"), "reasons in text"), (("--vote", "centroid"), "needs thoughts")],
+)
+def test_what_needs_thoughts_is_refused_of_a_text_reasoner(
+    gts: Gts, text_folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = gts("solve", "Q?", "-m", text_folder, *words)
+    assert code == 2
+    assert said in err
+
+
+def test_the_console_script_reads_standard_input_and_prints_plain_text(folder: Path) -> None:
+    script = Path(sys.executable).parent / "gts"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [script, "solve", "-", "-n", "4", "-m", folder, "--seed", "1"],
+        input=QUESTIONS[0],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\x1b[" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_help_shows_examples_and_version_works(gts: Gts) -> None:
+    assert "gts solve" in gts("solve", "--help")[1]
+    assert gts("--version")[1].startswith("gts ")
+    assert gts("frobnicate")[0] == 2
