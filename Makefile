@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: install test clean
+.PHONY: install test constraints clean
 
 install: $(STAMP)
 
@@ -15,6 +15,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: $(STAMP)
 	$(VENV)/bin/pytest
+
+constraints: $(STAMP)
+	{ sed -n 1p constraints.txt; $(PIP) freeze --exclude-editable | sed 's/^torch==.*/torch==2.13.0/'; } > .constraints.new
+	mv .constraints.new constraints.txt
 
 clean:
 	rm -rf $(VENV) build *.egg-info
