@@ -115,10 +115,10 @@ def _solve(
     dtype: str,
     threads: int | None,
 ) -> "SolveResponse":
-    from latent.rollout import budget_indices
     from latent.solve import solve
+    from latent.trajectory import budget_indices
     from latent.votes import parse_vote
-    from service.schemas import solve_response
+    from service.schemas import Solved, solve_response
 
     kind = parse_vote(vote)
     budget_indices(budget)  # a bad budget is said before anything is loaded
@@ -133,14 +133,21 @@ def _solve(
         vote=kind,
         include_deterministic=include_deterministic,
     )
-    return solve_response(
-        solution,
-        reasoner,
-        request_id=f"solve-{secrets.token_hex(8)}",
+    solved = Solved(
+        model=reasoner.name,
         sampler=str(drawn_from.spec),
+        seed=solution.seed,
+        budget=budget,
+        prompt_tokens=solution.rollout.prefix.length,
+        thoughts=reasoner.format.thoughts,
+        trajectories=solution.rollout.trajectories,
+        tally=solution.tally,
+        timing=solution.rollout.timing,
+        queue_seconds=0.0,
         total_seconds=time.perf_counter() - started,
-        include_trajectories=trajectories,
     )
+    request_id = f"solve-{secrets.token_hex(8)}"
+    return solve_response(solved, request_id=request_id, with_trajectories=trajectories)
 
 
 def _print(response: "SolveResponse") -> None:

@@ -10,11 +10,10 @@ from latent.lanes import LaneCache, Prefix
 from latent.noise import LaneNoise
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
+from latent.trajectory import DETERMINISTIC
 
-__all__ = ["DETERMINISTIC", "LaneBatch", "LaneRequest"]
+__all__ = ["LaneBatch", "LaneRequest"]
 
-# The index of the trajectory that nothing perturbs.
-DETERMINISTIC = -1
 # Lanes leave a running pass in steps of this many, so that few distinct shapes occur.
 _BLOCK = 16
 

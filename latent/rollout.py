@@ -3,16 +3,14 @@
 prefill → think → (probe) → decode, in passes of one length bucket and a bounded number of lanes.
 """
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 import torch
 
-from latent.batch import DETERMINISTIC, LaneBatch, LaneRequest
+from latent.batch import LaneBatch, LaneRequest
 from latent.decoding import Decoded, decode
 from latent.errors import InputError
 from latent.lanes import Prefix
@@ -20,8 +18,9 @@ from latent.probing import Probe, probe
 from latent.reasoner import Reasoner, bucket_of
 from latent.samplers import Sampler
 from latent.thinking import Thoughts, think
+from latent.trajectory import Timing, Trajectory
 
-__all__ = ["Ask", "Rollout", "Timing", "Trajectory", "budget_indices", "rollout"]
+__all__ = ["Ask", "Rollout", "rollout"]
 
 DEFAULT_LANE_LIMIT = 512
 
@@ -38,38 +37,6 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """One sampled chain of thoughts, by the answer decoded from it."""
-
-    index: int
-    text: str
-    answer: Decimal | None
-    logprob: float
-    tokens: tuple[int, ...]
-    token_logprobs: tuple[float, ...]
-    answer_start: int | None
-
-    @property
-    def confidence(self) -> float:
-        """The geometric mean probability of the answer's tokens."""
-        return math.exp(self.logprob)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds spent in the passes that a question took part in."""
-
-    prefill: float = 0.0
-    thoughts: float = 0.0
-    decode: float = 0.0
-
-    def __add__(self, other: "Timing") -> "Timing":
-        return Timing(
-            self.prefill + other.prefill, self.thoughts + other.thoughts, self.decode + other.decode
-        )
-
-
-@dataclass(frozen=True)
 class Rollout:
     """One question's trajectories, in the order asked for."""
 
@@ -80,16 +47,6 @@ class Rollout:
     contexts: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
     perturbations: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
     probe: Probe | None = None  # if asked for
-
-
-def budget_indices(budget: int, *, include_deterministic: bool = False) -> tuple[int, ...]:
-    """Give the trajectory indices of a budget: one is the deterministic one, more are samples."""
-    if budget < 1:
-        raise InputError(f"budget must be at least 1, got {budget}", param="budget")
-    if budget == 1:
-        return (DETERMINISTIC,)
-    first = DETERMINISTIC if include_deterministic else 0
-    return tuple(range(first, first + budget))
 
 
 def rollout(

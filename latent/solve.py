@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from latent.errors import InputError
 from latent.reasoner import Reasoner
-from latent.rollout import Ask, Rollout, budget_indices, rollout
+from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import Sampler
+from latent.trajectory import budget_indices
 from latent.votes import Ballot, Tally, VoteKind, tally
 
 __all__ = ["Solution", "ballots_of", "solve"]
@@ -46,7 +47,8 @@ def solve(
 def ballots_of(done: Rollout) -> list[Ballot]:
     """Give what a rollout's trajectories bring to the vote."""
     finals = done.final_thoughts
+    thoughts = None if finals is None else finals.double().cpu().numpy()
     return [
-        Ballot(t.index, t.answer, t.confidence, None if finals is None else finals[n])
+        Ballot(t.index, t.answer, t.confidence, None if thoughts is None else thoughts[n])
         for n, t in enumerate(done.trajectories)
     ]

@@ -1,11 +1,12 @@
-"""Trajectories in, candidates out: the four votes. Knows nothing of models."""
+"""Trajectories in, candidates out: the four votes. Knows nothing of models, and needs no torch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, get_args
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from latent.errors import InputError
 
@@ -23,7 +24,7 @@ class Ballot:
     index: int
     answer: Decimal | None
     confidence: float
-    final_thought: torch.Tensor | None = None  # (D,); only the centroid vote looks at it
+    final_thought: NDArray[np.float64] | None = None  # (D,); only the centroid vote looks at it
 
 
 @dataclass(frozen=True)
@@ -109,20 +110,19 @@ def _by_centroid(ballots: Sequence[Ballot]) -> _Score:
     thoughts = [ballot.final_thought for ballot in ballots if ballot.final_thought is not None]
     if len(thoughts) < len(ballots):
         raise InputError("the centroid vote needs a latent reasoner's final thoughts", param="vote")
-    points = torch.stack(thoughts).double()  # (N, D)
-    distances = torch.linalg.vector_norm(points - _geometric_median(points), dim=-1)
-    scale = distances.median().clamp(min=1e-12)
-    closeness = torch.exp(-distances / scale).tolist()
+    points = np.stack(thoughts)  # (N, D)
+    distances = np.linalg.norm(points - _geometric_median(points), axis=-1)
+    scale = max(float(np.median(distances)), 1e-12)
+    closeness = np.exp(-distances / scale).tolist()
     by_index = {ballot.index: close for ballot, close in zip(ballots, closeness, strict=True)}
     return lambda group: max(by_index[ballot.index] for ballot in group)
 
 
-def _geometric_median(points: torch.Tensor) -> torch.Tensor:
+def _geometric_median(points: NDArray[np.float64]) -> NDArray[np.float64]:
     """Find the point of least summed distance (Weiszfeld): half of the points may be outliers."""
-    centre = points.median(dim=0).values
+    centre: NDArray[np.float64] = np.median(points, axis=0)
     for _ in range(_CENTRE_ITERATIONS):
-        distances = torch.linalg.vector_norm(points - centre, dim=-1, keepdim=True)
-        weights = 1.0 / distances.clamp(min=1e-9)
+        weights = 1.0 / np.maximum(np.linalg.norm(points - centre, axis=-1, keepdims=True), 1e-9)
         centre = (points * weights).sum(0) / weights.sum()
     return centre
 

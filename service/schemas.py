@@ -1,23 +1,18 @@
 """The response of a solved question, the same from the API and from `gts solve --json`."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from latent.answers import format_answer
-from latent.reasoner import Reasoner
-from latent.rollout import Trajectory
-from latent.solve import Solution
-from latent.votes import Candidate
+from latent.trajectory import Timing, Trajectory
+from latent.votes import Candidate, Tally
 
-__all__ = [
-    "CandidateOut",
-    "SolveResponse",
-    "TimingOut",
-    "TrajectoryOut",
-    "UsageOut",
-    "solve_response",
-]
+__all__ = ["SolveResponse", "Solved", "StopReason", "candidates_out", "solve_response"]
+
+StopReason = Literal["budget", "certainty", "deadline"]
 
 
 class _Out(BaseModel):
@@ -76,7 +71,7 @@ class SolveResponse(_Out):
     seed: int
     budget: int
     budget_used: int
-    stop_reason: Literal["budget", "certainty", "deadline"]
+    stop_reason: StopReason
     partial: bool
     answer: str | None
     confidence: float
@@ -87,46 +82,60 @@ class SolveResponse(_Out):
     trajectories: list[TrajectoryOut] | None = None
 
 
-def solve_response(
-    solution: Solution,
-    reasoner: Reasoner,
-    *,
-    request_id: str,
-    sampler: str,
-    total_seconds: float,
-    include_trajectories: bool,
-) -> SolveResponse:
-    """Put a solution into the shape that users see."""
-    done, winner = solution.rollout, solution.tally.winner
-    timing, count = done.timing, len(done.trajectories)
+@dataclass(frozen=True)
+class Solved:
+    """A question's trajectories and their vote, wherever they were computed."""
+
+    model: str
+    sampler: str
+    seed: int
+    budget: int
+    prompt_tokens: int
+    thoughts: int
+    trajectories: Sequence[Trajectory]
+    tally: Tally
+    timing: Timing
+    queue_seconds: float
+    total_seconds: float
+    stop_reason: StopReason = "budget"
+
+
+def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) -> SolveResponse:
+    """Put what was solved into the shape that users see."""
+    winner, count, timing = solved.tally.winner, len(solved.trajectories), solved.timing
     return SolveResponse(
         id=request_id,
-        model=reasoner.name,
-        sampler=sampler,
-        seed=solution.seed,
-        budget=solution.budget,
+        model=solved.model,
+        sampler=solved.sampler,
+        seed=solved.seed,
+        budget=solved.budget,
         budget_used=count,
-        stop_reason="budget",
-        partial=False,
+        stop_reason=solved.stop_reason,
+        partial=solved.stop_reason == "deadline",
         answer=None if winner.answer is None else format_answer(winner.answer),
         confidence=winner.share,
         confidence_kind="share",
-        candidates=[_candidate(candidate) for candidate in solution.tally.candidates],
+        candidates=candidates_out(solved.tally),
         usage=UsageOut(
-            prompt_tokens=done.prefix.length,
-            thoughts=reasoner.format.thoughts * count,
-            answer_tokens=sum(len(trajectory.tokens) for trajectory in done.trajectories),
+            prompt_tokens=solved.prompt_tokens,
+            thoughts=solved.thoughts * count,
+            answer_tokens=sum(len(trajectory.tokens) for trajectory in solved.trajectories),
             trajectories=count,
         ),
         timing_ms=TimingOut(
-            queue=0.0,
+            queue=solved.queue_seconds * 1e3,
             prefill=timing.prefill * 1e3,
             thoughts=timing.thoughts * 1e3,
             decode=timing.decode * 1e3,
-            total=total_seconds * 1e3,
+            total=solved.total_seconds * 1e3,
         ),
-        trajectories=[_trajectory(t) for t in done.trajectories] if include_trajectories else None,
+        trajectories=[_trajectory(t) for t in solved.trajectories] if with_trajectories else None,
     )
+
+
+def candidates_out(tally: Tally) -> list[CandidateOut]:
+    """Give the candidates, winner first."""
+    return [_candidate(candidate) for candidate in tally.candidates]
 
 
 def _candidate(candidate: Candidate) -> CandidateOut:

@@ -1,7 +1,7 @@
 from decimal import Decimal
 
+import numpy as np
 import pytest
-import torch
 
 from latent.errors import InputError
 from latent.votes import Ballot, VoteKind, parse_vote, tally
@@ -15,7 +15,7 @@ def ballots(
             index,
             None if answer is None else Decimal(answer),
             confidence,
-            None if thoughts is None else torch.tensor(thoughts[index]),
+            None if thoughts is None else np.array(thoughts[index]),
         )
         for index, (answer, confidence) in enumerate(cast)
     ]

@@ -1,0 +1,54 @@
+"""What a rollout reports of a trajectory, and which ones a budget asks for. Needs no torch."""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+from latent.errors import InputError
+
+__all__ = ["DETERMINISTIC", "Timing", "Trajectory", "budget_indices"]
+
+# The index of the trajectory that nothing perturbs.
+DETERMINISTIC = -1
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One sampled chain of thoughts, by the answer decoded from it."""
+
+    index: int
+    text: str
+    answer: Decimal | None
+    logprob: float
+    tokens: tuple[int, ...]
+    token_logprobs: tuple[float, ...]
+    answer_start: int | None
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean probability of the answer's tokens."""
+        return math.exp(self.logprob)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds spent in the passes that a question took part in."""
+
+    prefill: float = 0.0
+    thoughts: float = 0.0
+    decode: float = 0.0
+
+    def __add__(self, other: "Timing") -> "Timing":
+        return Timing(
+            self.prefill + other.prefill, self.thoughts + other.thoughts, self.decode + other.decode
+        )
+
+
+def budget_indices(budget: int, *, include_deterministic: bool = False) -> tuple[int, ...]:
+    """Give the trajectory indices of a budget: one is the deterministic one, more are samples."""
+    if budget < 1:
+        raise InputError(f"budget must be at least 1, got {budget}", param="budget")
+    if budget == 1:
+        return (DETERMINISTIC,)
+    first = DETERMINISTIC if include_deterministic else 0
+    return tuple(range(first, first + budget))
