@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: install test constraints clean
+.PHONY: install serve test constraints clean
 
 install: $(STAMP)
 
@@ -12,6 +12,9 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[train,dev]'
 	touch $(STAMP)
+
+serve: $(STAMP)
+	$(VENV)/bin/gts serve
 
 test: $(STAMP)
 	$(VENV)/bin/pytest

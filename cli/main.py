@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 import typer
 
-from cli import import_, models, solve
+from cli import import_, models, serve, solve
 from latent.errors import GtsError
 
 __all__ = ["app", "main"]
@@ -20,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("solve")(solve.solve_command)
+app.command("serve")(serve.serve_command)
 app.command("models")(models.models_command)
 app.add_typer(import_.app, name="import")
 

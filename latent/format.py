@@ -3,7 +3,8 @@
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from latent.errors import FormatError
+from latent.errors import FormatError, SpecError
+from latent.specs import SamplerSpec
 
 __all__ = ["PromptFormat", "ReasonerFormat", "ReasonerKind"]
 
@@ -95,6 +96,23 @@ class ReasonerFormat:
         """How many positions a trajectory may take after its prompt."""
         latent = self.thoughts + 1 if self.is_latent else 0
         return latent + self.free_tokens + len(self.answer_prefix_ids) + self.max_answer_tokens
+
+    def check_sampler(self, spec: SamplerSpec, name: str) -> None:
+        """Refuse a sampler that this kind of reasoner, called `name`, can't run."""
+        if spec.kind == "token" and self.is_latent:
+            raise SpecError(
+                f"sampler 'token' samples reasoning text, and {name} thinks in hidden states; "
+                "use gts, gaussian, dropout or deterministic",
+                param="sampler",
+            )
+        if spec.kind in ("gaussian", "gts") and not self.is_latent:
+            raise SpecError(
+                f"sampler {spec.kind!r} perturbs thoughts, and {name} reasons in text; "
+                "use token, dropout or deterministic",
+                param="sampler",
+            )
+        if "projection" in (spec.sites or ()) and self.projection is None:
+            raise SpecError(f"{name} has no projection to drop in", param="sampler")
 
     def to_json(self) -> dict[str, Any]:
         """Give what `reasoner.json` holds."""

@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from latent.errors import InputError
+from latent.trajectory import MAX_SEED
 
-__all__ = ["MAX_SEED", "LaneNoise", "Site", "derive_seed", "philox"]
-
-MAX_SEED = 2**63 - 1
+__all__ = ["LaneNoise", "Site", "derive_seed", "philox"]
 
 _MASK = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)

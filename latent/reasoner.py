@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from latent.answers import format_answer
 from latent.dropout import DropoutMasks, DropoutSites, default_sites
-from latent.errors import InputError, SpecError
+from latent.errors import InputError
 from latent.format import ReasonerFormat
 from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
@@ -146,20 +146,7 @@ class Reasoner:
 
     def check_sampler(self, spec: SamplerSpec) -> None:
         """Refuse a sampler that this kind of reasoner can't run."""
-        if spec.kind == "token" and self.format.is_latent:
-            raise SpecError(
-                f"sampler 'token' samples reasoning text, and {self.name} thinks in hidden states; "
-                "use gts, gaussian, dropout or deterministic",
-                param="sampler",
-            )
-        if spec.kind in ("gaussian", "gts") and not self.format.is_latent:
-            raise SpecError(
-                f"sampler {spec.kind!r} perturbs thoughts, and {self.name} reasons in text; "
-                "use token, dropout or deterministic",
-                param="sampler",
-            )
-        if "projection" in (spec.sites or ()) and self.format.projection is None:
-            raise SpecError(f"{self.name} has no projection to drop in", param="sampler")
+        self.format.check_sampler(spec, self.name)
 
     @torch.no_grad()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> list[Prefix]:

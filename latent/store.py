@@ -107,6 +107,7 @@ def save_reasoner(
     """Write a reasoner folder; `reasoner.json` comes last, so a broken-off save does not load."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reasoner.json").unlink(missing_ok=True)
+    cast(Any, transformers_logging).disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if projection is not None:

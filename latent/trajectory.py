@@ -6,10 +6,11 @@ from decimal import Decimal
 
 from latent.errors import InputError
 
-__all__ = ["DETERMINISTIC", "Timing", "Trajectory", "budget_indices"]
+__all__ = ["DETERMINISTIC", "MAX_SEED", "Timing", "Trajectory", "budget_indices"]
 
 # The index of the trajectory that nothing perturbs.
 DETERMINISTIC = -1
+MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from latent.answers import format_answer
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Candidate, Tally
+from service.errors import ErrorResponse
 
-__all__ = ["SolveResponse", "Solved", "StopReason", "candidates_out", "solve_response"]
+__all__ = [
+    "DiagnoseResponse",
+    "HealthResponse",
+    "LimitsOut",
+    "ModelOut",
+    "ModelsResponse",
+    "SamplerDiagnosisOut",
+    "SolveManyResponse",
+    "SolveResponse",
+    "Solved",
+    "StopReason",
+    "candidates_out",
+    "solve_response",
+]
 
 StopReason = Literal["budget", "certainty", "deadline"]
 
@@ -156,3 +170,94 @@ def _trajectory(trajectory: Trajectory) -> TrajectoryOut:
         logprob=trajectory.logprob,
         confidence=trajectory.confidence,
     )
+
+
+class SolveManyResponse(_Out):
+    """One result or error for each question, in order."""
+
+    results: list[SolveResponse | ErrorResponse]
+
+
+class VotePointOut(_Out):
+    """The vote at one budget; a budget of 1 is the deterministic trajectory."""
+
+    budget: int
+    answer: str | None
+    share: float
+    passes: bool | None
+    majority_correct: bool | None
+
+
+class SamplerDiagnosisOut(_Out):
+    """How one sampler explores the question. What needs the true answer is null without it."""
+
+    sampler: str
+    sampling_gain: float | None = Field(description="SG, of the answer's first token.")
+    sampling_gain_whole_answer: float | None
+    gain_share: float | None = Field(description="Share of trajectories with a gain above 0.5.")
+    js_divergence: float = Field(description="Mean shift of the answer's distribution, in nats.")
+    unique_answers: int
+    regime: Literal["under-exploration", "over-exploration", "useful"] | None = Field(
+        description="An estimate, from one question."
+    )
+    gains: list[float] | None = Field(description="Per trajectory, in index order.")
+    vote_curve: list[VotePointOut]
+    snr: list[float] | None = Field(description="rms of the mean over rms of the std, per thought.")
+    sigma: list[float] | None = Field(description="rms of the standard deviation, per thought.")
+
+
+class DiagnoseResponse(_Out):
+    """The deterministic answer, and how each sampler moves away from it."""
+
+    id: str
+    model: str
+    seed: int
+    budget: int
+    deterministic_answer: str | None
+    samplers: list[SamplerDiagnosisOut]
+
+
+class SamplerInfoOut(_Out):
+    """A learned sampler that a model carries."""
+
+    spec: str
+    reasoner_fingerprint: str
+    results: dict[str, Any]
+
+
+class LimitsOut(_Out):
+    """What a request may ask for."""
+
+    budget: int
+    question_chars: int
+    questions: int
+    samplers: int
+
+
+class ModelOut(_Out):
+    """A model, in OpenAI's shape and with what is particular to latent reasoning."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    kind: Literal["coconut", "codi", "cot"]
+    thoughts: int
+    width: int
+    fingerprint: str
+    results: dict[str, Any]
+    samplers: list[SamplerInfoOut]
+    limits: LimitsOut
+
+
+class ModelsResponse(_Out):
+    """The models that are served, the default first."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelOut]
+
+
+class HealthResponse(_Out):
+    """A probe's answer."""
+
+    status: str

@@ -133,3 +133,29 @@ def make_reasoner(
         projection,
         name=f"{kind}-{architecture}",
     )
+
+
+def make_counting_reasoner(
+    kind: str = "coconut", architecture: str = "gpt2", **changes: Any
+) -> Reasoner:
+    """Make a random reasoner that answers in digits, so that there is something to vote on.
+
+    Only digits are loud in its vocabulary; 7, 8, 9 and 0 end the answer.
+    """
+    tok = tokenizer()
+    digits = [tok.convert_tokens_to_ids(str(digit)) for digit in range(10)]
+    reasoner = make_reasoner(
+        kind,
+        architecture,
+        dtype=torch.float32,
+        answer_prefix_ids=(),
+        answer_template="{}",
+        eos_ids=tuple(digits[digit] for digit in (7, 8, 9, 0)),
+        **changes,
+    )
+    with torch.no_grad():
+        head = reasoner._model.get_output_embeddings().weight
+        quiet = torch.ones(len(head), dtype=torch.bool)
+        quiet[digits] = False
+        head[quiet] *= 0.1
+    return reasoner

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
-from transformers import logging as transformers_logging
 
 from latent.errors import InputError
 from latent.format import ReasonerFormat
@@ -73,8 +72,6 @@ def write_folder(out: Path, format: ReasonerFormat, imported: Imported) -> Path:
             f"thoughts and answer take up to {format.suffix_capacity} tokens, and the base's context "
             f"window has {window}; give fewer thoughts or reasoning tokens"
         )
-    hub_logging: Any = transformers_logging
-    hub_logging.disable_progress_bar()
     try:
         for pattern in _WEIGHTS:
             for stale in out.glob(pattern):

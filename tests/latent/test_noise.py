@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from latent.errors import InputError
-from latent.noise import MAX_SEED, LaneNoise, Site, derive_seed, philox
+from latent.noise import LaneNoise, Site, derive_seed, philox
+from latent.trajectory import MAX_SEED
 
 # Known answers of Philox4x32-10, as published with the generator.
 KNOWN = (

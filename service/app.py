@@ -1,0 +1,104 @@
+"""The app: settings in, an ASGI application out."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from latent.errors import GtsError
+from service.catalog import Catalog
+from service.engine import Engine
+from service.errors import ServiceError, as_service_error
+from service.gate import Gate
+from service.metrics import Metrics
+from service.routes import State, error_response, router
+from service.settings import Settings
+from service.supervisor import WorkerMain, worker_main
+
+__all__ = ["build_app"]
+
+_log = logging.getLogger("gts.app")
+_HTTP_CODES = {404: "no_such_endpoint", 405: "method_not_allowed", 413: "body_too_large"}
+
+
+def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_main) -> FastAPI:
+    """Put the parts together; the workers start and stop with the app."""
+    metrics = Metrics(catalog)
+    engine = Engine(settings, catalog, metrics, main)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            await engine.start()
+            yield
+        finally:
+            engine.close()
+
+    app = FastAPI(
+        title="gts",
+        version=version("gts"),
+        summary="Latent reasoning with inference-time scaling.",
+        lifespan=lifespan,
+    )
+    app.state.gts = State(settings, catalog, metrics, engine)
+    app.include_router(router)
+    for kind, handler in (
+        (GtsError, _on_domain_error),
+        (ServiceError, _on_service_error),
+        (RequestValidationError, _on_bad_body),
+        (HTTPException, _on_http_error),
+        (Exception, _on_anything),
+    ):
+        app.add_exception_handler(kind, cast(Any, handler))
+    app.add_middleware(cast(Any, Gate), settings=settings, metrics=metrics)
+    return app
+
+
+async def _on_domain_error(_: Request, error: GtsError) -> JSONResponse:
+    return error_response(as_service_error(error))
+
+
+async def _on_service_error(_: Request, error: ServiceError) -> JSONResponse:
+    return error_response(error)
+
+
+async def _on_bad_body(_: Request, error: RequestValidationError) -> JSONResponse:
+    """Name the first field that is wrong; malformed JSON is a 400."""
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        message = "the body is not valid JSON"
+        return error_response(
+            ServiceError(message, status=400, type="invalid_request", code="bad_json")
+        )
+    places = [str(place) for place in first["loc"] if place not in ("body", "str")]
+    field = places[0] if places else None
+    where = f"{'.'.join(places)}: " if places else ""
+    return error_response(
+        ServiceError(
+            f"{where}{first['msg']}",
+            status=422,
+            type="invalid_request",
+            code="invalid_field",
+            param=field,
+        )
+    )
+
+
+async def _on_http_error(_: Request, error: HTTPException) -> JSONResponse:
+    code = _HTTP_CODES.get(error.status_code, "bad_request")
+    response = error_response(
+        ServiceError(str(error.detail), status=error.status_code, type="invalid_request", code=code)
+    )
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _on_anything(_: Request, error: Exception) -> JSONResponse:
+    _log.error("unexpected", exc_info=error)
+    return error_response(ServiceError("something went wrong here; the log says what"))

@@ -1,0 +1,144 @@
+"""The bodies that the API takes, and their reading into jobs."""
+
+import secrets
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from latent.errors import InputError
+from latent.trajectory import DETERMINISTIC, MAX_SEED, budget_indices
+from latent.votes import VoteKind
+from service.catalog import Catalog, ServedModel
+from service.jobs import JobRequest
+from service.settings import Settings
+
+__all__ = ["DiagnoseRequest", "SolveRequest", "Stop", "diagnose_jobs", "solve_job"]
+
+Seed = Annotated[
+    int | None,
+    Field(ge=0, le=MAX_SEED, strict=True, description="Drawn, and reported, when absent."),
+]
+Question = Annotated[str, Field(min_length=1)]
+SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
+_EXAMPLE = "Ann has 3 apples and buys 4 more. How many apples does she have?"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stop(_Body):
+    """An adaptive budget: stop once the leader is this certain to beat the runner-up."""
+
+    certainty: float = Field(gt=0.5, lt=1.0, examples=[0.95])
+
+
+class SolveRequest(_Body):
+    """A question, or several, and the budget to spend on each."""
+
+    question: Question | list[Question] = Field(examples=[_EXAMPLE])
+    budget: int = Field(8, ge=1, strict=True, description="Trajectories to draw for each question.")
+    sampler: SamplerText | None = Field(
+        None,
+        examples=["gts"],
+        description="deterministic, dropout:0.1, gaussian:1.0, gts, gts:NAME or token:1.0. "
+        "Absent: gts, or token for a text reasoner.",
+    )
+    vote: VoteKind = "majority"
+    model: str | None = Field(None, max_length=200, description="A name from /v1/models.")
+    seed: Seed = None
+    stop: Stop | None = Field(None, description="Majority vote only.")
+    include_deterministic: bool = Field(
+        False, description="Let the unperturbed trajectory, index -1, be one of the budget."
+    )
+    deadline_ms: int | None = Field(
+        None, ge=1, le=3_600_000, strict=True, description="Answer then with the votes so far."
+    )
+    stream: bool = Field(False, description="Server-sent events: round, result, error.")
+    include: list[Literal["trajectories"]] = Field([], max_length=1)
+
+
+class DiagnoseRequest(_Body):
+    """A question to look at how samplers explore it; with `answer`, how well."""
+
+    question: Question = Field(examples=[_EXAMPLE])
+    answer: str | int | float | None = Field(None, examples=[7], union_mode="left_to_right")
+    samplers: list[SamplerText] | None = Field(
+        None, min_length=1, description="Absent: one of every kind that the model supports."
+    )
+    budget: int = Field(32, ge=2, strict=True)
+    seed: Seed = None
+    model: str | None = Field(None, max_length=200)
+
+
+def solve_job(
+    body: SolveRequest, question: str, job_id: str, catalog: Catalog, settings: Settings
+) -> JobRequest:
+    """Check one question of a /solve against the model and the limits."""
+    model = catalog.get(body.model)
+    spec = model.check_sampler(body.sampler)
+    _check_limits(question, body.budget, settings)
+    if body.stop is not None and body.vote != "majority":
+        raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
+    if body.vote == "centroid" and not model.format.is_latent:
+        raise InputError(f"vote 'centroid' needs thoughts; {model.name} has none", param="vote")
+    return JobRequest(
+        job_id=job_id,
+        kind="solve",
+        model=model.name,
+        sampler=str(spec),
+        thoughts=model.format.thoughts,
+        question=question,
+        seed=_draw() if body.seed is None else body.seed,
+        indices=budget_indices(body.budget, include_deterministic=body.include_deterministic),
+        budget=body.budget,
+        vote=body.vote,
+        certainty=None if body.stop is None else body.stop.certainty,
+    )
+
+
+def diagnose_jobs(
+    body: DiagnoseRequest, request_id: str, model: ServedModel, settings: Settings
+) -> list[JobRequest]:
+    """Turn a /diagnose into a job for each sampler; all share the seed."""
+    samplers = body.samplers or model.default_samplers()
+    if len(samplers) > settings.max_samplers:
+        raise InputError(
+            f"{len(samplers)} samplers; at most {settings.max_samplers}", param="samplers"
+        )
+    _check_limits(body.question, body.budget, settings)
+    seed = _draw() if body.seed is None else body.seed
+    specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
+    return [
+        JobRequest(
+            job_id=f"{request_id}-{number}",
+            kind="diagnose",
+            model=model.name,
+            sampler=spec,
+            thoughts=model.format.thoughts,
+            question=body.question,
+            seed=seed,
+            indices=(DETERMINISTIC, *range(body.budget)),
+            budget=body.budget,
+            answer=None if body.answer is None else str(body.answer),
+        )
+        for number, spec in enumerate(specs)
+    ]
+
+
+def _check_limits(question: str, budget: int, settings: Settings) -> None:
+    if len(question) > settings.max_question_chars:
+        raise InputError(
+            f"question has {len(question)} characters; at most {settings.max_question_chars}",
+            param="question",
+        )
+    if not question.strip():
+        raise InputError("question is empty; give some text", param="question")
+    if budget > settings.max_budget:
+        raise InputError(
+            f"budget must be at most {settings.max_budget}, got {budget}", param="budget"
+        )
+
+
+def _draw() -> int:
+    return secrets.randbelow(2**32)

@@ -1,0 +1,77 @@
+"""The server process: binds the port once all is well, drains on SIGTERM, exits 0."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from latent.errors import InputError
+from service.app import build_app
+from service.catalog import Catalog
+from service.engine import Engine
+from service.errors import NotReadyError
+from service.settings import Settings
+from service.supervisor import WorkerMain, worker_main
+
+__all__ = ["serve"]
+
+
+def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
+    """Serve until told to stop. What is wrong with the settings is raised before the port opens."""
+    catalog = Catalog(settings.models)
+    _check_port(settings.host, settings.port)
+    app = build_app(settings, catalog, main)
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
+    )
+    asyncio.run(_Server(config).run_until_drained(app.state.gts.engine))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but SIGTERM first stops the taking of requests and lets the open ones finish."""
+
+    _draining: asyncio.Task[None] | None = None
+
+    async def run_until_drained(self, engine: Engine) -> None:
+        """Warm the workers up, then open the port; return once all is drained."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, engine)
+        try:
+            await engine.start()
+        except NotReadyError as error:
+            raise InputError(str(error)) from error
+        await self.serve()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `_on_signal`: uvicorn would raise them again at the end, and not exit 0."""
+        yield
+
+    def _on_signal(self, engine: Engine) -> None:
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain(engine))
+        else:  # a second signal will not wait
+            self.should_exit = self.force_exit = True
+
+    async def _drain(self, engine: Engine) -> None:
+        await engine.drain()
+        self.should_exit = True
+
+
+def _check_port(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            raise InputError(f"cannot listen on {host}:{port}: {error}", param="port") from error

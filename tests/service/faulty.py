@@ -1,0 +1,56 @@
+"""`gts` with a real worker that fails when a question tells it to: for tests of what happens then.
+
+"die": the process kills itself; "raise": the rollout raises; "memory": rounds of more than 16 lanes do
+not fit the device; "slow": every round takes half a second longer.
+"""
+
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+import service.worker
+from service.messages import OutOfMemory, RoundReport, RoundTask, WorkerConfig
+
+
+class FaultyWorker(service.worker.Worker):
+    """The real worker, with faults on demand."""
+
+    def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
+        text = " ".join(item.question for item in task.tasks)
+        if "slow" in text:
+            time.sleep(0.5)
+        if "die" in text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().run(task)
+
+    def _solve(self, reasoner: Any, sampler: Any, tasks: Any, asks: Any) -> Any:
+        text = " ".join(item.question for item in tasks)
+        if "raise" in text:
+            raise RuntimeError("told to")
+        if "memory" in text and sum(len(item.indices) for item in tasks) > 16:
+            raise torch.OutOfMemoryError("told to")
+        return super()._solve(reasoner, sampler, tasks, asks)
+
+
+def faulty_main(connection: Connection, config: WorkerConfig) -> None:
+    """Run the faulty worker in the real worker's loop."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - what is told to fail prints tracebacks
+    with patch.object(service.worker, "Worker", FaultyWorker):
+        service.worker.main(connection, config)
+
+
+if __name__ == "__main__":
+    from functools import partial
+
+    import service.server
+    from cli.main import main
+    from tests.service.faulty import faulty_main as importable_main
+
+    service.server.serve = partial(service.server.serve, main=importable_main)
+    main()
