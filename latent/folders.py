@@ -21,6 +21,7 @@ __all__ = [
     "read_format",
     "read_sampler_card",
     "sampler_folders",
+    "weights_digest",
 ]
 
 DEFAULT_SAMPLER = "default"
@@ -33,6 +34,7 @@ class SamplerCard:
     kind: str
     width: int
     reasoner_fingerprint: str
+    weights_sha256: str | None = None  # filled in when it is saved
     training: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
 
@@ -44,13 +46,23 @@ def read_format(folder: Path) -> ReasonerFormat:
 
 def fingerprint(folder: Path) -> str:
     """Hash all weights and the fields of `reasoner.json` that change computation."""
+    format, weights = read_format(folder), weights_digest(folder)
+    if format.weights_sha256 not in (None, weights):
+        raise FormatError(
+            f"{folder}: the weights are not those that reasoner.json was written for; they are damaged, "
+            "or were changed on purpose: then remove weights_sha256 from reasoner.json"
+        )
+    computed = json.dumps(format.computed(), sort_keys=True)
+    return hashlib.sha256(f"{weights}{computed}".encode()).hexdigest()
+
+
+def weights_digest(folder: Path) -> str:
+    """Hash names, types, shapes and bytes of all tensors in a folder, in the order of their names."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
         for name, dtype, shape, data in raw_tensors(path):
             digest.update(json.dumps([name, dtype, shape]).encode())
             digest.update(data)
-    format = read_format(folder)
-    digest.update(json.dumps(format.computed(), sort_keys=True).encode())
     return digest.hexdigest()
 
 

@@ -10,8 +10,8 @@ __all__ = ["PromptFormat", "ReasonerFormat", "ReasonerKind"]
 
 ReasonerKind = Literal["coconut", "codi", "cot"]
 FORMAT_VERSION = 1
-# Where a folder came from, which changes nothing that is computed.
-_NOT_COMPUTED = frozenset({"provenance"})
+# Where a folder came from and what protects it, which change nothing that is computed.
+_NOT_COMPUTED = frozenset({"provenance", "weights_sha256"})
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class ReasonerFormat:
     max_answer_tokens: int = 16
     max_reasoning_tokens: int = 0
     projection: Projection | None = None
+    weights_sha256: str | None = None  # of the folder it stands in; filled in when that is saved
     provenance: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT_VERSION
 

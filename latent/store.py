@@ -3,6 +3,7 @@
 The layout of a folder is told in `latent.folders`.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,13 @@ from transformers import logging as transformers_logging
 
 from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
 from latent.files import load_tensors, save_tensors, write_json
-from latent.folders import SamplerCard, fingerprint, read_format, read_sampler_card
+from latent.folders import (
+    SamplerCard,
+    fingerprint,
+    read_format,
+    read_sampler_card,
+    weights_digest,
+)
 from latent.format import ReasonerFormat
 from latent.lanes import ATTENTION_NAME
 from latent.reasoner import ProjectionMLP, Reasoner
@@ -112,14 +119,16 @@ def save_reasoner(
     tokenizer.save_pretrained(folder)
     if projection is not None:
         save_tensors(folder / "projection.safetensors", projection.state_dict())
-    write_json(folder / "reasoner.json", format.to_json())
+    whole = replace(format, weights_sha256=weights_digest(folder))
+    write_json(folder / "reasoner.json", whole.to_json())
 
 
 def save_sampler(folder: Path, heads: GaussianThoughtSampler, card: SamplerCard) -> None:
     """Write a sampler's weights and card; the card last, since loading begins with it."""
     tensors = {name: tensor.float() for name, tensor in heads.state_dict().items()}
     save_tensors(folder / "sampler.safetensors", tensors)
-    write_json(folder / "sampler.json", {"format": 1, **vars(card)})
+    whole = replace(card, weights_sha256=weights_digest(folder))
+    write_json(folder / "sampler.json", {"format": 1, **vars(whole)})
 
 
 def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None) -> Sampler:
@@ -135,6 +144,10 @@ def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None) -> 
             f"the sampler in {folder} was trained for another reasoner (fingerprint "
             f"{card.reasoner_fingerprint[:12]}, {reasoner.name} has {reasoner.fingerprint[:12]})",
             param="sampler",
+        )
+    if card.weights_sha256 not in (None, weights_digest(folder)):
+        raise FormatError(
+            f"{folder / 'sampler.safetensors'} is damaged: it differs from sampler.json"
         )
     heads = GaussianThoughtSampler(card.width)
     load_strictly(heads, folder / "sampler.safetensors")

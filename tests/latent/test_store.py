@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_saved_reasoner_loads_as_the_same_reasoner(
 ) -> None:
     original = make_reasoner(kind, architecture, dtype=torch.float32)
     loaded = load_reasoner(save(original, tmp_path / "it"))
-    assert loaded.format == original.format
+    assert replace(loaded.format, weights_sha256=None) == original.format
     assert loaded.name == "it"
     spec = "dropout:0.2"
     results = [
@@ -66,11 +67,26 @@ def test_the_fingerprint_follows_weights_and_computed_fields_only(folder: Path) 
     assert fingerprint(folder) != before
     data["thoughts"] -= 1
     (folder / "reasoner.json").write_text(json.dumps(data))
-    path = folder / "projection.safetensors"
+    data["weights_sha256"] = None
+    (folder / "reasoner.json").write_text(json.dumps(data))
+    flip_a_bit(folder / "projection.safetensors")
+    assert fingerprint(folder) != before
+
+
+def flip_a_bit(path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1
     path.write_bytes(raw)
-    assert fingerprint(folder) != before
+
+
+def test_a_single_flipped_bit_is_refused(folder: Path, sampler_folder: Path) -> None:
+    reasoner = load_reasoner(folder)
+    flip_a_bit(sampler_folder / "sampler.safetensors")
+    with pytest.raises(FormatError, match="is damaged"):
+        load_sampler(reasoner, SamplerSpec.parse("gts"), sampler_folder)
+    flip_a_bit(folder / "model.safetensors")
+    with pytest.raises(FormatError, match="they are damaged"):
+        load_reasoner(folder)
 
 
 def test_a_sampler_comes_back_as_it_was_saved(folder: Path, sampler_folder: Path) -> None:
@@ -110,6 +126,8 @@ def test_a_truncated_or_foreign_sampler_file_is_refused(folder: Path, sampler_fo
     with pytest.raises(FormatError, match="truncated"):
         load_sampler(reasoner, spec, sampler_folder)
     save_tensors(path, {"mean.0.weight": torch.zeros(32, 32), "extra": torch.zeros(1)})
+    card = json.loads((sampler_folder / "sampler.json").read_text())
+    (sampler_folder / "sampler.json").write_text(json.dumps({**card, "weights_sha256": None}))
     with pytest.raises(MismatchError, match=r"missing .*mean\.0\.bias.*unexpected extra"):
         load_sampler(reasoner, spec, sampler_folder)
     (sampler_folder / "sampler.json").write_text('{"format": 1, "kind": "gts"}')
