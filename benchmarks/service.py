@@ -1,0 +1,132 @@
+"""The service against its own worker: throughput under load, and overhead when idle.
+
+    python -m benchmarks.service [--model coconut-tiny] [--seconds 20] [--clients 64]
+
+Throughput: lanes per second of 64 HTTP clients with mixed budgets, against the same mix given to the
+worker's own code in rounds of the same size, in this process. Overhead: an idle server's answer time
+less the rollout in it. The clients share the machine with the server.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import torch
+
+from latent.zoo import resolve_model
+from service.messages import ModelPlace, RoundTask, Task, WorkerConfig
+from service.worker import Worker
+
+BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128)
+QUESTIONS = tuple(
+    f"A shop has {n} boxes of {n + 3} pens and sells {n + 1} boxes. How many pens are left?"
+    for n in range(2, 18)
+)
+PORT, LANE_LIMIT = 8765, 256
+
+
+def offline_rate(folder: Path, seconds: float) -> float:
+    """Give the worker's lanes per second on full rounds of the mix."""
+    config = WorkerConfig((ModelPlace("model", folder),), "cpu", "auto", 1, 256 * 2**20)
+    worker, dice = Worker(config), random.Random(0)
+    worker.warm_up()
+    lanes, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        tasks, room = [], LANE_LIMIT
+        while room > 0:
+            count = min(dice.choice(BUDGETS), room)
+            tasks.append(Task(str(room), dice.choice(QUESTIONS), 1, tuple(range(count))))
+            room -= count
+        worker.run(RoundTask(0, "solve", "model", "gts", tuple(tasks)))
+        lanes += LANE_LIMIT
+    return lanes / (time.perf_counter() - started)
+
+
+def served_rate(clients: int, seconds: float) -> float:
+    """Give the lanes per second that HTTP clients get."""
+    done = [0] * clients
+    until = time.perf_counter() + seconds
+
+    def client(n: int) -> None:
+        dice = random.Random(n)
+        with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
+            while time.perf_counter() < until:
+                budget = dice.choice(BUDGETS)
+                body = {"question": dice.choice(QUESTIONS), "budget": budget, "seed": 1}
+                if http.post("/solve", json=body).status_code == 200:
+                    done[n] += budget
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done) / (time.perf_counter() - started)
+
+
+def idle_overhead_ms(requests: int = 60) -> float:
+    """Give the median of answer time less rollout time, one request after the other."""
+    overheads = []
+    with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
+        for n in range(requests):
+            body = {"question": QUESTIONS[n % len(QUESTIONS)], "budget": 8, "seed": n}
+            started = time.perf_counter()
+            timing = http.post("/solve", json=body).json()["timing_ms"]
+            total = (time.perf_counter() - started) * 1e3
+            overheads.append(total - timing["prefill"] - timing["thoughts"] - timing["decode"])
+    return statistics.median(overheads)
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", default="coconut-tiny")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--clients", type=int, default=64)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = resolve_model(options.model).resolve()
+    script = Path(sys.executable).parent / "gts"
+    flags = ["--port", str(PORT), "--threads", "1", "--lane-limit", str(LANE_LIMIT)]
+    offline = offline_rate(folder, options.seconds)
+    with subprocess.Popen(
+        [script, "serve", "--model", folder, *flags],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as server:
+        try:
+            _wait_until_ready()
+            overhead = idle_overhead_ms()
+            served = served_rate(options.clients, options.seconds)
+        finally:
+            server.terminate()
+    print(f"worker offline    {offline:8.0f} lanes/s")
+    print(
+        f"served, {options.clients} clients {served:8.0f} lanes/s   {served / offline:.0%} of offline"
+    )
+    print(f"idle overhead     {overhead:8.1f} ms (median, budget 8)")
+
+
+def _wait_until_ready() -> None:
+    for _ in range(600):
+        try:
+            if httpx.get(f"http://127.0.0.1:{PORT}/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise SystemExit("the server did not become ready")
+
+
+if __name__ == "__main__":
+    main()
