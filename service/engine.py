@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -30,7 +31,7 @@ from service.messages import (
     WorkerConfig,
 )
 from service.metrics import Metrics
-from service.rounds import BLOCK, Round, Schedule
+from service.rounds import BLOCK, Group, Round, Schedule
 from service.settings import Settings
 from service.supervisor import WorkerMain, WorkerProcess, worker_main
 
@@ -39,6 +40,7 @@ __all__ = ["Engine"]
 _log = logging.getLogger("gts.engine")
 
 _STRIKES = 2
+_FIRST_LANES = 2 * BLOCK  # of a group whose speed nobody knows yet
 _SPEED_MEMORY = 0.8  # of the moving average of seconds per lane
 _RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)
 
@@ -53,7 +55,6 @@ class _Device:
     is_ready: bool = False
     deaths_in_a_row: int = 0
     running: dict[int, Round] = field(default_factory=dict)
-    started: float = 0.0
 
 
 class Engine:
@@ -73,7 +74,7 @@ class Engine:
         self._schedule = Schedule()
         self._jobs: dict[str, Job] = {}
         self._round_ids = count()
-        self._seconds_per_lane: dict[tuple[str, ...], float] = {}
+        self._seconds_per_lane: dict[Group, float] = {}
         self._is_draining = self._is_closed = False
         self._first_answer: asyncio.Future[str | None] | None = None
         self._devices = [
@@ -169,7 +170,8 @@ class Engine:
             self._jobs[request.job_id] = job
             self._schedule.add(job.demand())
             if deadline_ms is not None:
-                loop.call_later(deadline_ms / 1e3, job.expire)
+                timer = loop.call_later(deadline_ms / 1e3, job.expire)
+                job.result.add_done_callback(lambda _, timer=timer: timer.cancel())  # type: ignore[misc]
             jobs.append(job)
         self._dispatch()
         return jobs
@@ -218,22 +220,22 @@ class Engine:
         """Give every idle device the next round."""
         for device in self._devices:
             if device.is_ready and not device.running:
-                round = self._schedule.next_round(self._round_size(device))
+                round = self._schedule.next_round(partial(self._round_size, device))
                 if round is not None:
                     self._start(device, round)
 
-    def _round_size(self, device: _Device) -> int:
+    def _round_size(self, device: _Device, group: Group) -> int:
         """Bound a round by the device's lanes and by the time it may take: it is not interrupted."""
-        slowest = max(self._seconds_per_lane.values(), default=0.0)
-        if slowest == 0.0:
-            return device.lane_limit
-        in_time = int(self._settings.round_seconds / slowest) // BLOCK * BLOCK
+        speed = self._seconds_per_lane.get(group)
+        if speed is None:
+            return min(device.lane_limit, _FIRST_LANES)
+        in_time = int(self._settings.round_seconds / speed) // BLOCK * BLOCK
         return max(BLOCK, min(device.lane_limit, in_time))
 
     def _start(self, device: _Device, round: Round) -> None:
         round_id = next(self._round_ids)
         now = time.monotonic()
-        device.running[round_id], device.started = round, now
+        device.running[round_id] = round
         kind, model, sampler = round.group[:3]
         tasks = []
         for part in round.parts:
@@ -271,8 +273,8 @@ class Engine:
         self._metrics.saw_round(round, report)
         for part in round.parts:
             job = self._jobs.get(part.job_id)
-            if job is None:
-                continue  # answered, expired or cancelled meanwhile
+            if job is None or not job.is_open:
+                continue  # expired or cancelled meanwhile
             result = report.results[part.job_id]
             if isinstance(result, Failure):
                 job.fail(_error_of(result))

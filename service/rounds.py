@@ -1,10 +1,10 @@
 """Groups waiting lanes into rounds: fair between jobs, in index order. Knows no torch, HTTP or clock."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["BLOCK", "Demand", "Part", "Round", "Schedule"]
+__all__ = ["BLOCK", "Demand", "Group", "Part", "Round", "Schedule"]
 
 # Lanes are dealt in blocks of this many, so that a budget of 128 and one of 4 share a round.
 BLOCK = 16
@@ -77,8 +77,8 @@ class Schedule:
             demand.pending.extendleft(reversed(part.indices))
             demand.is_alone = is_alone
 
-    def next_round(self, lane_limit: int) -> Round | None:
-        """Take the next round off the queue, or None if nothing waits."""
+    def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
+        """Take the next round off the queue, at most what its group allows; None if nothing waits."""
         waiting = [demand for demand in self._demands.values() if demand.pending]
         keys = dict.fromkeys(_turn_of(demand) for demand in waiting)
         for key in keys:
@@ -88,7 +88,8 @@ class Schedule:
             turn = self._turns.popleft()
             if turn in keys:
                 self._turns.append(turn)
-                return self._take([d for d in waiting if _turn_of(d) == turn], lane_limit)
+                members = [demand for demand in waiting if _turn_of(demand) == turn]
+                return self._take(members, lane_limit(members[0].group))
         return None
 
     def _take(self, members: Sequence[Demand], lane_limit: int) -> Round:

@@ -15,7 +15,7 @@ def schedule(*demands: Demand) -> Schedule:
 
 
 def shape(made: Schedule, limit: int) -> dict[str, int] | None:
-    taken = made.next_round(limit)
+    taken = made.next_round(lambda _: limit)
     return None if taken is None else {part.job_id: len(part.indices) for part in taken.parts}
 
 
@@ -26,13 +26,13 @@ def test_a_budget_of_128_does_not_block_a_budget_of_4() -> None:
 
 def test_lanes_are_dealt_in_blocks_and_in_index_order() -> None:
     made = schedule(demand("a", 40), demand("b", 40))
-    first = made.next_round(64)
+    first = made.next_round(lambda _: 64)
     assert first is not None
     assert first.parts == (Part("a", tuple(range(32))), Part("b", tuple(range(32))))
-    second = made.next_round(64)
+    second = made.next_round(lambda _: 64)
     assert second is not None
     assert {part.indices for part in second.parts} == {tuple(range(32, 40))}
-    assert made.next_round(64) is None
+    assert made.next_round(lambda _: 64) is None
 
 
 def test_whoever_was_served_goes_to_the_back() -> None:
@@ -59,7 +59,7 @@ def test_what_must_be_whole_is_taken_in_one_piece_and_alone() -> None:
 
 def test_lanes_of_a_failed_round_come_back_in_front_and_alone() -> None:
     made = schedule(demand("a", 32), demand("b", 8))
-    taken = made.next_round(64)
+    taken = made.next_round(lambda _: 64)
     assert taken is not None
     for part in taken.parts:
         made.put_back(part, is_alone=True)
@@ -75,11 +75,11 @@ def test_a_suspect_does_not_hold_the_others_up() -> None:
 
 def test_a_removed_job_is_not_scheduled_and_its_lanes_do_not_come_back() -> None:
     made = schedule(demand("a", 32), demand("b", 4))
-    taken = made.next_round(16)
+    taken = made.next_round(lambda _: 16)
     assert taken is not None
     assert made.remove("a") == 16
     made.put_back(taken.parts[0], is_alone=False)
     assert made.waiting_lanes == 4
     assert made.waiting_jobs == 1
     assert shape(made, 64) == {"b": 4}
-    assert made.next_round(64) is None
+    assert made.next_round(lambda _: 64) is None
