@@ -1,17 +1,13 @@
-"""Admission, rounds, futures, deadlines: the API process's side. Imports no torch.
+"""Admission, lanes, futures, deadlines: the API process's side. Imports no torch.
 
 Every job that was taken in is answered: with its votes, an error, or, after a worker's death, by
 running its lanes again. All randomness is keyed by (seed, trajectory), so a second run changes nothing.
 """
 
 import asyncio
-import logging
 import math
 import time
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from service.catalog import Catalog
 from service.errors import (
@@ -21,44 +17,22 @@ from service.errors import (
     ServiceError,
     WorkerError,
 )
+from service.fleet import Fleet
 from service.jobs import Job, JobRequest
-from service.messages import (
-    Failure,
-    OutOfMemory,
-    Ready,
-    RoundReport,
-    RoundTask,
-    WorkerConfig,
-)
+from service.messages import Failure, RoundReport, RoundTask, WorkerConfig
 from service.metrics import Metrics
 from service.rounds import BLOCK, Group, Round, Schedule
 from service.settings import Settings
-from service.supervisor import WorkerMain, WorkerProcess, worker_main
+from service.supervisor import WorkerMain, worker_main
 
 __all__ = ["Engine"]
 
-_log = logging.getLogger("gts.engine")
-
 _STRIKES = 2
-_FIRST_LANES = 2 * BLOCK  # of a group whose speed nobody knows yet
-_SPEED_MEMORY = 0.8  # of the moving average of seconds per lane
-_RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)
-
-
-@dataclass
-class _Device:
-    """One worker's place: the process that fills it now, and the round it runs."""
-
-    config: WorkerConfig
-    lane_limit: int
-    process: WorkerProcess | None = None
-    is_ready: bool = False
-    deaths_in_a_row: int = 0
-    running: dict[int, Round] = field(default_factory=dict)
+_DRAIN_TICK = 0.02
 
 
 class Engine:
-    """`submit` a job, await its result. Everything happens on one event loop."""
+    """`submit` jobs and await their results. Everything happens on one event loop."""
 
     def __init__(
         self,
@@ -68,39 +42,27 @@ class Engine:
         main: WorkerMain = worker_main,
     ) -> None:
         self._settings = settings
-        self._worker_main = main
-        self._catalog = catalog
         self._metrics = metrics
         self._schedule = Schedule()
         self._jobs: dict[str, Job] = {}
-        self._round_ids = count()
-        self._seconds_per_lane: dict[Group, float] = {}
-        self._is_draining = self._is_closed = False
-        self._first_answer: asyncio.Future[str | None] | None = None
-        self._devices = [
-            _Device(
-                WorkerConfig(
-                    models=catalog.places(),
-                    device=device,
-                    dtype=settings.dtype,
-                    threads=settings.threads,
-                    prefix_cache_bytes=settings.prefix_cache_mib * 2**20,
-                ),
-                settings.lane_limit,
+        self._is_draining = False
+        configs = [
+            WorkerConfig(
+                models=catalog.places(),
+                device=device,
+                dtype=settings.dtype,
+                threads=settings.threads,
+                prefix_cache_bytes=settings.prefix_cache_mib * 2**20,
             )
             for device in settings.devices
         ]
+        self._fleet = Fleet(configs, settings.lane_limit, settings.round_seconds, main, self)
         metrics.watch(self)
 
     @property
     def is_ready(self) -> bool:
         """Whether a request would be taken and run now."""
-        return not self._is_draining and any(device.is_ready for device in self._devices)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is left to answer."""
-        return not self._jobs
+        return self._fleet.is_ready and not self._is_draining
 
     @property
     def waiting_lanes(self) -> int:
@@ -115,65 +77,50 @@ class Engine:
     @property
     def running_lanes(self) -> int:
         """Lanes on the devices now."""
-        return sum(round.lanes for device in self._devices for round in device.running.values())
+        return self._fleet.running_lanes
 
     @property
     def open_jobs(self) -> int:
         """Jobs taken in and not answered."""
         return len(self._jobs)
 
-    @property
-    def worker_pids(self) -> list[int]:
-        """The worker processes, for tests that kill them."""
-        processes = (device.process for device in self._devices)
-        return [process.pid for process in processes if process is not None and process.pid]
-
     async def start(self) -> None:
-        """Start the workers, once; return when each is warm, or raise what the first of them says."""
-        if self._first_answer is not None:
-            return
-        loop = asyncio.get_running_loop()
-        self._first_answer = loop.create_future()
-        for device in self._devices:
-            self._spawn(device)
-        failure = await self._first_answer
-        if failure is not None:
-            self.close()
-            raise NotReadyError(failure)
+        """Start the workers and wait until they are warm."""
+        await self._fleet.start()
 
     async def drain(self) -> None:
         """Take nothing more; wait for what is open, as long as the settings allow."""
         self._is_draining = True
         deadline = time.monotonic() + self._settings.drain_seconds
         while self._jobs and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_DRAIN_TICK)
 
     def close(self) -> None:
         """Stop the workers and answer whoever still waits."""
-        self._is_draining = self._is_closed = True
+        self._is_draining = True
+        self._fleet.close()
         for job in list(self._jobs.values()):
             job.fail(DrainingError("the server is shutting down"))
-        for device in self._devices:
-            if device.process is not None:
-                device.process.stop()
 
     def submit(
-        self, requests: list[JobRequest], *, deadline_ms: int | None, is_streamed: bool = False
+        self,
+        requests: Sequence[JobRequest],
+        *,
+        deadline_ms: int | None,
+        is_streamed: bool = False,
     ) -> list[Job]:
         """Take jobs in, all or none."""
         self._admit(sum(len(request.indices) for request in requests))
         loop = asyncio.get_running_loop()
-        jobs = []
-        for request in requests:
-            job = Job(request, loop.create_future(), is_streamed=is_streamed)
-            job.result.add_done_callback(lambda _, job=job: self._forget(job))  # type: ignore[misc]
-            self._jobs[request.job_id] = job
+        jobs = [Job(request, loop.create_future(), is_streamed=is_streamed) for request in requests]
+        for job in jobs:
+            self._jobs[job.request.job_id] = job
             self._schedule.add(job.demand())
+            job.result.add_done_callback(lambda _, job=job: self._forget(job))  # type: ignore[misc]
             if deadline_ms is not None:
                 timer = loop.call_later(deadline_ms / 1e3, job.expire)
                 job.result.add_done_callback(lambda _, timer=timer: timer.cancel())  # type: ignore[misc]
-            jobs.append(job)
-        self._dispatch()
+        self._fleet.dispatch()
         return jobs
 
     def cancel(self, job: Job) -> None:
@@ -182,94 +129,18 @@ class Engine:
             job.result.cancel()
             self._metrics.cancelled.inc()
 
-    def _admit(self, lanes: int) -> None:
-        if self._is_draining:
-            raise DrainingError("the server is shutting down; ask another", retry_after=1)
-        if not self.is_ready:
-            raise NotReadyError("no worker is ready; try again in a moment", retry_after=1)
-        waiting = self._schedule.waiting_lanes
-        if waiting and waiting + lanes > self._settings.waiting_lanes:
-            self._metrics.rejected.labels("queue_full").inc()
-            raise OverloadedError(
-                f"{waiting} lanes wait and the limit is {self._settings.waiting_lanes}; try again later",
-                retry_after=self._seconds_to_clear(waiting),
-            )
+    def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
+        """Give a free worker its next lanes."""
+        return self._schedule.next_round(lane_limit)
 
-    def _seconds_to_clear(self, lanes: int) -> int:
-        speeds = self._seconds_per_lane.values()
-        slowest = max(speeds, default=0.01)
-        return max(1, math.ceil(lanes * slowest / len(self._devices)))
-
-    def _forget(self, job: Job) -> None:
-        self._jobs.pop(job.request.job_id, None)
-        self._schedule.remove(job.request.job_id)
-
-    def _spawn(self, device: _Device) -> None:
-        if self._is_closed:
-            return
-        loop = asyncio.get_running_loop()
-        device.process = WorkerProcess(
-            device.config,
-            self._worker_main,
-            loop,
-            lambda process, message: self._on_message(device, process, message),
-            lambda process: self._on_death(device, process),
-        )
-
-    def _dispatch(self) -> None:
-        """Give every idle device the next round."""
-        for device in self._devices:
-            if device.is_ready and not device.running:
-                round = self._schedule.next_round(partial(self._round_size, device))
-                if round is not None:
-                    self._start(device, round)
-
-    def _round_size(self, device: _Device, group: Group) -> int:
-        """Bound a round by the device's lanes and by the time it may take: it is not interrupted."""
-        speed = self._seconds_per_lane.get(group)
-        if speed is None:
-            return min(device.lane_limit, _FIRST_LANES)
-        in_time = int(self._settings.round_seconds / speed) // BLOCK * BLOCK
-        return max(BLOCK, min(device.lane_limit, in_time))
-
-    def _start(self, device: _Device, round: Round) -> None:
-        round_id = next(self._round_ids)
-        now = time.monotonic()
-        device.running[round_id] = round
+    def task_of(self, round_id: int, round: Round) -> RoundTask:
+        """Say what the lanes of a round are."""
         kind, model, sampler = round.group[:3]
-        tasks = []
-        for part in round.parts:
-            job = self._jobs[part.job_id]
-            if job.started is None:
-                job.started = now
-            tasks.append(job.task(part.indices))
-        assert device.process is not None
-        device.process.send(RoundTask(round_id, kind, model, sampler, tuple(tasks)))
+        tasks = [self._jobs[part.job_id].task(part.indices) for part in round.parts]
+        return RoundTask(round_id, kind, model, sampler, tuple(tasks))
 
-    def _on_message(self, device: _Device, process: WorkerProcess, message: Any) -> None:
-        if process is not device.process:
-            return  # the last words of one that has been replaced
-        if isinstance(message, Ready):
-            self._on_ready(device, message)
-        elif isinstance(message, RoundReport):
-            self._on_report(device, message)
-        elif isinstance(message, OutOfMemory):
-            self._on_out_of_memory(device, message)
-        self._dispatch()
-
-    def _on_ready(self, device: _Device, message: Ready) -> None:
-        device.is_ready = message.failure is None
-        if message.failure is None:
-            _log.info("worker ready", extra={"pid": message.pid, "device": message.device})
-        if self._first_answer is not None and not self._first_answer.done():
-            everyone = all(each.is_ready for each in self._devices)
-            if message.failure is not None or everyone:
-                self._first_answer.set_result(message.failure)
-
-    def _on_report(self, device: _Device, report: RoundReport) -> None:
-        round = device.running.pop(report.round_id)
-        device.deaths_in_a_row = 0
-        self._learn_speed(round, report.seconds)
+    def on_report(self, round: Round, report: RoundReport) -> None:
+        """Hand finished lanes to their jobs."""
         self._metrics.saw_round(round, report)
         for part in round.parts:
             job = self._jobs.get(part.job_id)
@@ -281,54 +152,47 @@ class Engine:
             else:
                 self._metrics.surplus.inc(job.accept(result))
 
-    def _learn_speed(self, round: Round, seconds: float) -> None:
-        measured = seconds / round.lanes
-        before = self._seconds_per_lane.get(round.group, measured)
-        mixed = _SPEED_MEMORY * before + (1 - _SPEED_MEMORY) * measured
-        self._seconds_per_lane[round.group] = mixed
-        if len(self._seconds_per_lane) > 64:  # specs are the users' to invent
-            self._seconds_per_lane.pop(next(iter(self._seconds_per_lane)))
-
-    def _on_out_of_memory(self, device: _Device, message: OutOfMemory) -> None:
-        """Halve what a round may hold and try again; one block alone that does not fit fails."""
-        round = device.running.pop(message.round_id)
+    def on_out_of_memory(self, round: Round) -> bool:
+        """Put the lanes back for smaller rounds; a block alone that does not fit fails."""
         self._metrics.out_of_memory.inc()
-        if (round.lanes <= BLOCK and len(round.parts) == 1) or round.group[0] == "diagnose":
+        is_smallest = len(round.parts) == 1 and round.lanes <= BLOCK
+        if is_smallest or round.group[0] == "diagnose":
             for part in round.parts:
                 self._fail(part.job_id, WorkerError("the device has no room for this question"))
-            return
-        device.lane_limit = max(BLOCK, min(device.lane_limit, round.lanes) // 2)
-        _log.warning("out of memory; halved the lane limit", extra={"lanes": device.lane_limit})
+            return False
         for part in round.parts:
             self._schedule.put_back(part, is_alone=False)
+        return True
 
-    def _on_death(self, device: _Device, process: WorkerProcess) -> None:
-        """Run what was in flight again, each job alone; start a new worker."""
-        if process is not device.process or self._is_closed:
-            return
-        device.is_ready = False
+    def on_lost(self, round: Round | None) -> None:
+        """Run what was in flight again, each job alone; two deaths while alone are enough."""
         self._metrics.restarts.inc()
-        _log.error("worker died", extra={"pid": process.pid, "device": device.config.device})
-        if self._first_answer is not None and not self._first_answer.done():
-            self._first_answer.set_result("a worker died while it was starting; see the log")
+        if round is None:
             return
-        for round in device.running.values():
-            was_alone = len(round.parts) == 1
-            for part in round.parts:
-                self._blame(part.job_id, was_alone)
-                self._schedule.put_back(part, is_alone=True)
-        device.running.clear()
-        wait = _RESTART_SECONDS[min(device.deaths_in_a_row, len(_RESTART_SECONDS) - 1)]
-        device.deaths_in_a_row += 1
-        asyncio.get_running_loop().call_later(wait, self._spawn, device)
+        for part in round.parts:
+            job = self._jobs.get(part.job_id)
+            if job is not None and len(round.parts) == 1:
+                job.strikes += 1
+                if job.strikes >= _STRIKES:
+                    self._fail(part.job_id, WorkerError("the worker died on this question, twice"))
+            self._schedule.put_back(part, is_alone=True)
 
-    def _blame(self, job_id: str, was_alone: bool) -> None:
-        job = self._jobs.get(job_id)
-        if job is None or not was_alone:
-            return
-        job.strikes += 1
-        if job.strikes >= _STRIKES:
-            self._fail(job_id, WorkerError("the worker died on this question, twice"))
+    def _admit(self, lanes: int) -> None:
+        if self._is_draining:
+            raise DrainingError("the server is shutting down; ask another", retry_after=1)
+        if not self._fleet.is_ready:
+            raise NotReadyError("no worker is ready; try again in a moment", retry_after=1)
+        waiting, limit = self._schedule.waiting_lanes, self._settings.waiting_lanes
+        if waiting and waiting + lanes > limit:
+            self._metrics.rejected.labels("queue_full").inc()
+            raise OverloadedError(
+                f"{waiting} lanes wait and the limit is {limit}; try again later",
+                retry_after=max(1, math.ceil(self._fleet.seconds_for(waiting))),
+            )
+
+    def _forget(self, job: Job) -> None:
+        self._jobs.pop(job.request.job_id, None)
+        self._schedule.remove(job.request.job_id)
 
     def _fail(self, job_id: str, error: ServiceError) -> None:
         job = self._jobs.get(job_id)
@@ -338,12 +202,12 @@ class Engine:
 
 
 def _error_of(failure: Failure) -> ServiceError:
-    if failure.is_users:
-        return ServiceError(
-            failure.message,
-            status=422,
-            type="invalid_request",
-            code="invalid_field",
-            param=failure.param,
-        )
-    return WorkerError(failure.message)
+    if not failure.is_users:
+        return WorkerError(failure.message)
+    return ServiceError(
+        failure.message,
+        status=422,
+        type="invalid_request",
+        code="invalid_field",
+        param=failure.param,
+    )

@@ -1,6 +1,7 @@
 """What the engine knows of a request until it is answered. Pure bookkeeping, on the event loop."""
 
 import asyncio
+import secrets
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ __all__ = ["Job", "JobRequest"]
 class JobRequest:
     """One question for the engine, checked and complete."""
 
-    job_id: str
+    request_id: str  # the client's word for it, which need not be unique
     kind: str  # "solve" or "diagnose"
     model: str
     sampler: str
@@ -37,6 +38,7 @@ class JobRequest:
     vote: VoteKind = "majority"
     certainty: float | None = None
     answer: str | None = None
+    job_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass
@@ -73,8 +75,10 @@ class Job:
         )
 
     def task(self, indices: tuple[int, ...]) -> Task:
-        """Give what a worker needs to run these lanes."""
+        """Give what a worker needs to run these lanes; the queue ends for it here."""
         request = self.request
+        if self.started is None:
+            self.started = time.monotonic()
         return Task(
             request.job_id,
             request.question,

@@ -72,7 +72,7 @@ class DiagnoseRequest(_Body):
 
 
 def solve_job(
-    body: SolveRequest, question: str, job_id: str, catalog: Catalog, settings: Settings
+    body: SolveRequest, question: str, request_id: str, catalog: Catalog, settings: Settings
 ) -> JobRequest:
     """Check one question of a /solve against the model and the limits."""
     model = catalog.get(body.model)
@@ -83,7 +83,7 @@ def solve_job(
     if body.vote == "centroid" and not model.format.is_latent:
         raise InputError(f"vote 'centroid' needs thoughts; {model.name} has none", param="vote")
     return JobRequest(
-        job_id=job_id,
+        request_id=request_id,
         kind="solve",
         model=model.name,
         sampler=str(spec),
@@ -111,7 +111,7 @@ def diagnose_jobs(
     specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
     return [
         JobRequest(
-            job_id=f"{request_id}-{number}",
+            request_id=request_id,
             kind="diagnose",
             model=model.name,
             sampler=spec,
@@ -122,7 +122,7 @@ def diagnose_jobs(
             budget=body.budget,
             answer=None if body.answer is None else str(body.answer),
         )
-        for number, spec in enumerate(specs)
+        for spec in specs
     ]
 
 

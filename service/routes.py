@@ -108,8 +108,8 @@ async def _solve_many(
     outcomes: list[JobRequest | ServiceError] = []
     for number, question in enumerate(questions):
         try:
-            job_id = f"{request_id}-{number}"
-            outcomes.append(solve_job(body, question, job_id, state.catalog, state.settings))
+            own_id = f"{request_id}-{number}"
+            outcomes.append(solve_job(body, question, own_id, state.catalog, state.settings))
         except GtsError as error:
             if error.param != "question":
                 raise  # the same for all of them
@@ -126,7 +126,7 @@ async def _solve_many(
         if isinstance(outcome, JobRequest) and isinstance(answer, Solved):
             state.metrics.saw_solved(answer)
             results.append(
-                solve_response(answer, request_id=outcome.job_id, with_trajectories=with_texts)
+                solve_response(answer, request_id=outcome.request_id, with_trajectories=with_texts)
             )
         else:
             assert isinstance(answer, ServiceError)

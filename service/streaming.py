@@ -36,7 +36,7 @@ async def events(
                 yield _event(
                     "round",
                     {
-                        "id": job.request.job_id,
+                        "id": job.request.request_id,
                         "budget_used": votes,
                         "candidates": [c.model_dump() for c in candidates_out(tally)],
                     },
@@ -58,7 +58,7 @@ def _last(job: Job, metrics: Metrics, with_trajectories: bool) -> str:
     assert isinstance(solved, Solved)
     metrics.saw_solved(solved)
     response = solve_response(
-        solved, request_id=job.request.job_id, with_trajectories=with_trajectories
+        solved, request_id=job.request.request_id, with_trajectories=with_trajectories
     )
     return f"event: result\ndata: {response.model_dump_json()}\n\n"
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -259,6 +260,20 @@ def test_a_request_id_is_taken_or_made_echoed_and_logged(
     assert line["model"] == "counting"
     assert line["outcome"] == "ok"
     assert "secret" not in log
+
+
+def test_two_requests_may_bear_the_same_id(server: RunningServer) -> None:
+    def ask(n: int) -> str | None:
+        body = {"question": QUESTIONS[n % 2], "budget": 128, "seed": 1}
+        answer = httpx.post(
+            f"{server.url}/solve", json=body, headers={"X-Request-Id": "twin"}, timeout=60
+        )
+        assert answer.status_code == 200
+        return answer.json()["answer"]  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    assert answers == answers[:2] * 4
 
 
 def test_metrics_count_what_happened(http: httpx.Client, server: RunningServer) -> None:

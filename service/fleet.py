@@ -1,0 +1,201 @@
+"""The workers, one per device: started, given rounds while they are free, replaced when they die.
+
+Knows rounds and processes; what the lanes are for is the engine's business.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+from service.errors import NotReadyError
+from service.messages import (
+    OutOfMemory,
+    Ready,
+    RoundReport,
+    RoundTask,
+    WorkerConfig,
+)
+from service.rounds import BLOCK, Group, Round
+from service.supervisor import WorkerMain, WorkerProcess
+
+__all__ = ["Dispatcher", "Fleet"]
+
+_log = logging.getLogger("gts.fleet")
+
+_RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)
+_FIRST_LANES = 2 * BLOCK  # of a group whose speed nobody knows yet
+_SPEED_MEMORY = 0.8  # of the moving average of seconds per lane
+_SPEEDS_KEPT = 64  # specs are the users' to invent
+
+
+class Dispatcher(Protocol):
+    """Who the fleet works for."""
+
+    def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
+        """Give the next round, or None."""
+
+    def task_of(self, round_id: int, round: Round) -> RoundTask:
+        """Give what a worker must know to run a round."""
+
+    def on_report(self, round: Round, report: RoundReport) -> None:
+        """Take the results of a round."""
+
+    def on_out_of_memory(self, round: Round) -> bool:
+        """Take back a round that did not fit; say whether smaller ones may."""
+
+    def on_lost(self, round: Round | None) -> None:
+        """Take back the round that was running when a worker died."""
+
+
+@dataclass
+class _Device:
+    """One worker's place: the process that fills it now, and the round it runs."""
+
+    config: WorkerConfig
+    lane_limit: int
+    process: WorkerProcess | None = None
+    is_ready: bool = False
+    deaths_in_a_row: int = 0
+    round_id: int = -1
+    running: Round | None = None
+
+
+class Fleet:
+    """All devices. Everything happens on the event loop."""
+
+    def __init__(
+        self,
+        configs: list[WorkerConfig],
+        lane_limit: int,
+        round_seconds: float,
+        main: WorkerMain,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._devices = [_Device(config, lane_limit) for config in configs]
+        self._round_seconds = round_seconds
+        self._main = main
+        self._dispatcher = dispatcher
+        self._round_ids = count()
+        self._seconds_per_lane: dict[Group, float] = {}
+        self._started: asyncio.Future[str | None] | None = None
+        self._is_closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether any worker is up and warm."""
+        return any(device.is_ready for device in self._devices)
+
+    @property
+    def running_lanes(self) -> int:
+        """Lanes on the devices now."""
+        return sum(device.running.lanes for device in self._devices if device.running is not None)
+
+    async def start(self) -> None:
+        """Start the workers, once; return when each is warm, or raise what the first of them says."""
+        if self._started is not None:
+            return
+        self._started = asyncio.get_running_loop().create_future()
+        for device in self._devices:
+            self._spawn(device)
+        failure = await self._started
+        if failure is not None:
+            self.close()
+            raise NotReadyError(failure)
+
+    def close(self) -> None:
+        """Stop the workers for good."""
+        self._is_closed = True
+        for device in self._devices:
+            if device.process is not None:
+                device.process.stop()
+
+    def dispatch(self) -> None:
+        """Give every free device the next round."""
+        for device in self._devices:
+            if not device.is_ready or device.running is not None or device.process is None:
+                continue
+            round = self._dispatcher.next_round(partial(self._round_size, device))
+            if round is not None:
+                device.round_id, device.running = next(self._round_ids), round
+                device.process.send(self._dispatcher.task_of(device.round_id, round))
+
+    def seconds_for(self, lanes: int) -> float:
+        """Estimate how long this many lanes take, from the slowest work seen lately."""
+        slowest = max(self._seconds_per_lane.values(), default=0.01)
+        return lanes * slowest / len(self._devices)
+
+    def _round_size(self, device: _Device, group: Group) -> int:
+        """Bound a round by the device's lanes and by the time it may take: it is not interrupted."""
+        speed = self._seconds_per_lane.get(group)
+        if speed is None:
+            return min(device.lane_limit, _FIRST_LANES)
+        in_time = int(self._round_seconds / speed) // BLOCK * BLOCK
+        return max(BLOCK, min(device.lane_limit, in_time))
+
+    def _spawn(self, device: _Device) -> None:
+        if not self._is_closed:
+            device.process = WorkerProcess(
+                device.config,
+                self._main,
+                asyncio.get_running_loop(),
+                partial(self._on_message, device),
+                partial(self._on_death, device),
+            )
+
+    def _on_message(self, device: _Device, process: WorkerProcess, message: Any) -> None:
+        if process is not device.process:
+            return  # the last words of one that has been replaced
+        if isinstance(message, Ready):
+            self._on_ready(device, message)
+        elif device.running is not None and message.round_id == device.round_id:
+            round, device.running = device.running, None
+            if isinstance(message, OutOfMemory):
+                self._on_out_of_memory(device, round)
+            else:
+                device.deaths_in_a_row = 0
+                self._learn_speed(round, message.seconds)
+                self._dispatcher.on_report(round, message)
+        self.dispatch()
+
+    def _on_ready(self, device: _Device, message: Ready) -> None:
+        device.is_ready = message.failure is None
+        if message.failure is None:
+            _log.info("worker ready", extra={"pid": message.pid, "device": message.device})
+        else:
+            _log.error("worker cannot start: %s", message.failure)
+        if self._started is not None and not self._started.done():
+            is_complete = all(each.is_ready for each in self._devices)
+            if message.failure is not None or is_complete:
+                self._started.set_result(message.failure)
+
+    def _on_out_of_memory(self, device: _Device, round: Round) -> None:
+        if self._dispatcher.on_out_of_memory(round):
+            device.lane_limit = max(BLOCK, min(device.lane_limit, round.lanes) // 2)
+            _log.warning("out of memory; halved the lanes", extra={"lanes": device.lane_limit})
+
+    def _on_death(self, device: _Device, process: WorkerProcess) -> None:
+        if process is not device.process or self._is_closed:
+            return
+        device.is_ready = False
+        _log.error("worker died", extra={"pid": process.pid, "device": device.config.device})
+        if self._started is not None and not self._started.done():
+            self._started.set_result("a worker died while it was starting; see the log")
+            return
+        lost, device.running = device.running, None
+        self._dispatcher.on_lost(lost)
+        wait = _RESTART_SECONDS[min(device.deaths_in_a_row, len(_RESTART_SECONDS) - 1)]
+        device.deaths_in_a_row += 1
+        asyncio.get_running_loop().call_later(wait, self._spawn, device)
+        self.dispatch()
+
+    def _learn_speed(self, round: Round, seconds: float) -> None:
+        measured = seconds / round.lanes
+        before = self._seconds_per_lane.pop(round.group, measured)
+        mixed = _SPEED_MEMORY * before + (1 - _SPEED_MEMORY) * measured
+        self._seconds_per_lane[round.group] = mixed
+        if len(self._seconds_per_lane) > _SPEEDS_KEPT:
+            del self._seconds_per_lane[next(iter(self._seconds_per_lane))]
