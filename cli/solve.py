@@ -1,8 +1,9 @@
-"""`gts solve`: one question, N trajectories, a table of candidates."""
+"""`gts solve`: one question, N trajectories, a table of candidates; here or on a server."""
 
 import secrets
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,10 +25,13 @@ gts solve "Ann has 3 apples and buys 4 more. How many apples does she have?"
 gts solve "…" -n 32 --sampler gts --vote confidence --seed 7
 
 gts solve - -n 128 --sampler dropout:0.1 --json < question.txt
+
+gts solve "…" -n 32 --url http://127.0.0.1:8000
 """
 
 
 def solve_command(
+    context: typer.Context,
     question: Annotated[
         str, typer.Argument(help="The question, or - to read it from standard input.")
     ],
@@ -64,26 +68,39 @@ def solve_command(
     device: Device = "auto",
     dtype: Dtype = "auto",
     threads: Threads = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="Ask this server (gts serve) instead of loading a model. --model is then a name "
+            "that it serves; without it, the server's default.",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="GTS_TOKEN", help="The server's bearer token, for --url.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Solve a question by drawing trajectories of thought and voting."""
     from rich.console import Console
 
+    given = {name for name in context.params if _is_typed(context, name)}
+    _check_place(given, is_remote=url is not None)
     notes = Console(stderr=True)
     with notes.status("thinking …") if notes.is_terminal else _Quiet():
-        response = _solve(
-            sys.stdin.read() if question == "-" else question,
+        asked = _Asked(
+            question=sys.stdin.read() if question == "-" else question,
             budget=budget,
             sampler=sampler,
-            model=model,
+            model=model if url is None or "model" in given else None,
             seed=seed,
             vote=vote,
             include_deterministic=include_deterministic,
             trajectories=trajectories,
-            device=device,
-            dtype=dtype,
-            threads=threads,
         )
+        if url is None:
+            response = _solve_here(asked, device, dtype, threads)
+        else:
+            response = _solve_there(asked, url, token or None)
     if as_json:
         typer.echo(response.model_dump_json(indent=2))
     else:
@@ -91,6 +108,20 @@ def solve_command(
 
 
 solve_command.__doc__ = f"{solve_command.__doc__}\n{_EXAMPLES}"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked, wherever it is solved."""
+
+    question: str
+    budget: int
+    sampler: str | None
+    model: str | None  # None: the server's default
+    seed: int | None
+    vote: str
+    include_deterministic: bool
+    trajectories: bool
 
 
 class _Quiet:
@@ -101,43 +132,66 @@ class _Quiet:
         pass
 
 
-def _solve(
-    question: str,
-    *,
-    budget: int,
-    sampler: str | None,
-    model: str,
-    seed: int | None,
-    vote: str,
-    include_deterministic: bool,
-    trajectories: bool,
-    device: str,
-    dtype: str,
-    threads: int | None,
-) -> "SolveResponse":
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _check_place(given: set[str], *, is_remote: bool) -> None:
+    """Refuse options that mean nothing where the question is solved."""
+    from latent.errors import InputError
+
+    if is_remote and (local := sorted(given & {"device", "dtype", "threads"})):
+        raise InputError(f"--{local[0]} is the server's to choose; leave it out with --url")
+    if not is_remote and "token" in given:
+        raise InputError("--token goes with --url")
+
+
+def _solve_there(asked: _Asked, url: str, token: str | None) -> "SolveResponse":
+    from latent.trajectory import budget_indices
+    from latent.votes import parse_vote
+    from service.client import Client, Retries
+
+    budget_indices(asked.budget)
+    # Somebody is looking: a mistyped address should not take a minute to be told.
+    with Client(url, token=token, retries=Retries(tries=4)) as client:
+        return client.solve(
+            asked.question,
+            budget=asked.budget,
+            sampler=asked.sampler,
+            model=asked.model,
+            seed=asked.seed,
+            vote=parse_vote(asked.vote),
+            include_deterministic=asked.include_deterministic,
+            include=["trajectories"] if asked.trajectories else [],
+        )
+
+
+def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> "SolveResponse":
     from latent.solve import solve
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
     from service.schemas import Solved, solve_response
 
-    kind = parse_vote(vote)
-    budget_indices(budget)  # a bad budget is said before anything is loaded
-    reasoner, drawn_from = load_model_and_sampler(model, sampler, device, dtype, threads)
+    vote = parse_vote(asked.vote)
+    budget_indices(asked.budget)  # a bad budget is said before anything is loaded
+    assert asked.model is not None
+    reasoner, sampler = load_model_and_sampler(asked.model, asked.sampler, device, dtype, threads)
     started = time.perf_counter()
     solution = solve(
         reasoner,
-        question,
-        drawn_from,
-        budget=budget,
-        seed=secrets.randbelow(2**32) if seed is None else seed,
-        vote=kind,
-        include_deterministic=include_deterministic,
+        asked.question,
+        sampler,
+        budget=asked.budget,
+        seed=secrets.randbelow(2**32) if asked.seed is None else asked.seed,
+        vote=vote,
+        include_deterministic=asked.include_deterministic,
     )
     solved = Solved(
         model=reasoner.name,
-        sampler=str(drawn_from.spec),
+        sampler=str(sampler.spec),
         seed=solution.seed,
-        budget=budget,
+        budget=asked.budget,
         prompt_tokens=solution.rollout.prefix.length,
         thoughts=reasoner.format.thoughts,
         trajectories=solution.rollout.trajectories,
@@ -147,7 +201,7 @@ def _solve(
         total_seconds=time.perf_counter() - started,
     )
     request_id = f"solve-{secrets.token_hex(8)}"
-    return solve_response(solved, request_id=request_id, with_trajectories=trajectories)
+    return solve_response(solved, request_id=request_id, with_trajectories=asked.trajectories)
 
 
 def _print(response: "SolveResponse") -> None:
@@ -186,5 +240,6 @@ def _print(response: "SolveResponse") -> None:
             f"budget {response.budget}  {usage.thoughts} thoughts  {usage.answer_tokens} tokens  "
             f"{response.timing_ms.total:.0f} ms",
             style="dim",
-        )
+        ),
+        soft_wrap=True,
     )

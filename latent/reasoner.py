@@ -115,6 +115,12 @@ class Reasoner:
         text = question.strip() if how.strip else question
         if not text.strip():
             raise InputError("question is empty; give some text", param="question")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"question is not Unicode text: {error.reason}", param="question"
+            ) from error
         if how.collapse_spaces:
             text = re.sub(r" {2,}", " ", text)
         ids = self.tokenizer.encode(text + how.suffix, add_special_tokens=False)

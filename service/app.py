@@ -1,14 +1,16 @@
 """The app: settings in, an ASGI application out."""
 
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, cast
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from latent.errors import GtsError
@@ -24,7 +26,15 @@ from service.supervisor import WorkerMain, worker_main
 __all__ = ["build_app"]
 
 _log = logging.getLogger("gts.app")
-_HTTP_CODES = {404: "no_such_endpoint", 405: "method_not_allowed", 413: "body_too_large"}
+
+_TYPES = frozenset({"str", "int", "float"})
+_PLACE = re.compile(r"[a-z_]+|\d+")
+_HTTP_CODES = {
+    400: "bad_json",
+    404: "no_such_endpoint",
+    405: "method_not_allowed",
+    413: "body_too_large",
+}
 
 
 def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_main) -> FastAPI:
@@ -47,7 +57,9 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         lifespan=lifespan,
     )
     app.state.gts = State(settings, catalog, metrics, engine)
-    app.include_router(router)
+    # Said in the schema only; the gate does the checking, in constant time.
+    bearer = [Security(HTTPBearer(auto_error=False))] if settings.tokens else []
+    app.include_router(router, dependencies=bearer)
     for kind, handler in (
         (GtsError, _on_domain_error),
         (ServiceError, _on_service_error),
@@ -76,7 +88,8 @@ async def _on_bad_body(_: Request, error: RequestValidationError) -> JSONRespons
         return error_response(
             ServiceError(message, status=400, type="invalid_request", code="bad_json")
         )
-    places = [str(place) for place in first["loc"] if place not in ("body", "str")]
+    # Beside fields and positions, a location names the branch of a union that was tried.
+    places = [str(p) for p in first["loc"][1:] if str(p) not in _TYPES and _PLACE.fullmatch(str(p))]
     field = places[0] if places else None
     where = f"{'.'.join(places)}: " if places else ""
     return error_response(

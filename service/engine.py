@@ -179,8 +179,10 @@ class Engine:
 
     def _admit(self, lanes: int) -> None:
         if self._is_draining:
+            self._metrics.rejected.labels("draining").inc()
             raise DrainingError("the server is shutting down; ask another", retry_after=1)
         if not self._fleet.is_ready:
+            self._metrics.rejected.labels("not_ready").inc()
             raise NotReadyError("no worker is ready; try again in a moment", retry_after=1)
         waiting, limit = self._schedule.waiting_lanes, self._settings.waiting_lanes
         if waiting and waiting + lanes > limit:

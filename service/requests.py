@@ -18,7 +18,6 @@ Seed = Annotated[
     int | None,
     Field(ge=0, le=MAX_SEED, strict=True, description="Drawn, and reported, when absent."),
 ]
-Question = Annotated[str, Field(min_length=1)]
 SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
 _EXAMPLE = "Ann has 3 apples and buys 4 more. How many apples does she have?"
 
@@ -30,13 +29,13 @@ class _Body(BaseModel):
 class Stop(_Body):
     """An adaptive budget: stop once the leader is this certain to beat the runner-up."""
 
-    certainty: float = Field(gt=0.5, lt=1.0, examples=[0.95])
+    certainty: float = Field(gt=0.5, lt=1.0, strict=True, examples=[0.95])
 
 
 class SolveRequest(_Body):
     """A question, or several, and the budget to spend on each."""
 
-    question: Question | list[Question] = Field(examples=[_EXAMPLE])
+    question: str | list[str] = Field(examples=[_EXAMPLE])
     budget: int = Field(8, ge=1, strict=True, description="Trajectories to draw for each question.")
     sampler: SamplerText | None = Field(
         None,
@@ -45,30 +44,38 @@ class SolveRequest(_Body):
         "Absent: gts, or token for a text reasoner.",
     )
     vote: VoteKind = "majority"
-    model: str | None = Field(None, max_length=200, description="A name from /v1/models.")
+    model: str | None = Field(
+        None, min_length=1, max_length=200, description="A name from /v1/models."
+    )
     seed: Seed = None
     stop: Stop | None = Field(None, description="Majority vote only.")
     include_deterministic: bool = Field(
-        False, description="Let the unperturbed trajectory, index -1, be one of the budget."
+        False,
+        strict=True,
+        description="Let the unperturbed trajectory, index -1, be one of the budget.",
     )
     deadline_ms: int | None = Field(
         None, ge=1, le=3_600_000, strict=True, description="Answer then with the votes so far."
     )
-    stream: bool = Field(False, description="Server-sent events: round, result, error.")
+    stream: bool = Field(
+        False, strict=True, description="Server-sent events: round, result, error."
+    )
     include: list[Literal["trajectories"]] = Field([], max_length=1)
 
 
 class DiagnoseRequest(_Body):
     """A question to look at how samplers explore it; with `answer`, how well."""
 
-    question: Question = Field(examples=[_EXAMPLE])
-    answer: str | int | float | None = Field(None, examples=[7], union_mode="left_to_right")
+    question: str = Field(examples=[_EXAMPLE])
+    answer: (
+        str | Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True)] | None
+    ) = Field(None, examples=[7])
     samplers: list[SamplerText] | None = Field(
         None, min_length=1, description="Absent: one of every kind that the model supports."
     )
     budget: int = Field(32, ge=2, strict=True)
     seed: Seed = None
-    model: str | None = Field(None, max_length=200)
+    model: str | None = Field(None, min_length=1, max_length=200)
 
 
 def solve_job(

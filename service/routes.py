@@ -45,6 +45,15 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+_EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["round", "result", "error"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+
 router = APIRouter()
 
 
@@ -67,8 +76,7 @@ StateDep = Annotated[State, Depends(_state)]
 @router.post(
     "/solve",
     response_model=SolveResponse | SolveManyResponse,
-    response_model_exclude_none=False,
-    responses=_ERRORS,
+    responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}, **_ERRORS},
 )
 async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
     """Draw trajectories of a question on a budget and vote.

@@ -95,6 +95,9 @@ class Worker:
                     asks[item.job_id] = self._ask(reasoner, item)
                 except GtsError as error:
                     results[item.job_id] = _blame(error)
+                except Exception:
+                    traceback.print_exc()
+                    results[item.job_id] = Failure("this question could not be read")
             good = [item for item in task.tasks if item.job_id in asks]
             results |= self._isolated(work, reasoner, sampler, good, asks)
         except GtsError as error:

@@ -136,6 +136,7 @@ def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None
         (("",), "question is empty"),
         (("  \n",), "question is empty"),
         (("word " * 500,), "too long"),
+        (("\udcff",), "not Unicode text"),
         (("Q?", "-n", "0"), "budget must be at least 1"),
         (("Q?", "-n", "-3"), "budget must be at least 1"),
         (("Q?", "-s", "magic"), "unknown sampler 'magic'"),

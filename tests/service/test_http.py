@@ -79,7 +79,7 @@ def test_include_deterministic_and_a_budget_of_one(http: httpx.Client) -> None:
 
 
 def test_a_list_gives_results_in_order_and_a_bad_question_fails_alone(http: httpx.Client) -> None:
-    questions = [QUESTION, "   ", "word " * 400, QUESTIONS[2]]
+    questions = [QUESTION, "", "word " * 400, QUESTIONS[2]]
     answer = http.post("/solve", json={"question": questions, "seed": 3, "budget": 4})
     assert answer.status_code == 200
     results = answer.json()["results"]
@@ -170,6 +170,9 @@ def test_a_failure_after_the_headers_is_an_error_event(http: httpx.Client) -> No
         ({"question": "Q", "sampler": "gts:../../etc"}, 422, "sampler"),
         ({"question": "Q", "sampler": "gts:/tmp/x"}, 422, "sampler"),
         ({"question": "Q", "vote": "loudest"}, 422, "vote"),
+        ({"question": "Q", "stream": 0}, 422, "stream"),
+        ({"question": "Q", "model": ""}, 422, "model"),
+        ({"question": ["Q", 5]}, 422, "question"),
         ({"question": "Q", "vote": "best", "stop": {"certainty": 0.9}}, 422, "stop"),
         ({"question": "Q", "stop": {"certainty": 1.0}}, 422, "stop"),
         ({"question": "Q", "seed": -1}, 422, "seed"),
