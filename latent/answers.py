@@ -1,7 +1,7 @@
 """Answers as numbers: read them out of text, compare them, print them one way."""
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 
 __all__ = ["TOLERANCE", "format_answer", "parse_answer", "same_answer"]
 
@@ -19,7 +19,7 @@ def parse_answer(text: str) -> Decimal | None:
     plain = re.sub(r"[,$\s]", "", found[-1]).replace("−", "-")
     try:
         return _canonical(Decimal(plain))
-    except InvalidOperation:
+    except DecimalException:
         return None
 
 

@@ -1,5 +1,7 @@
 """Where and in what precision to compute, from what a user typed."""
 
+import re
+
 import torch
 
 from latent.errors import InputError
@@ -18,10 +20,9 @@ def resolve_device(text: str) -> torch.device:
     """Turn auto, cpu, cuda or cuda:1 into a device that is there."""
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, number = text.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", text):
         raise InputError(f"unknown device {text!r}; use auto, cpu, cuda or cuda:0", param="device")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+    if text != "cpu" and int(text.partition(":")[2] or 0) >= torch.cuda.device_count():
         there = torch.cuda.device_count()
         raise InputError(f"no device {text!r} here: {there} CUDA devices; use cpu", param="device")
     return torch.device(text)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from latent.errors import SpecError
+from latent.errors import UnsupportedError
 from latent.noise import LaneNoise, Site
 
 __all__ = ["DropoutMasks", "DropoutSites", "default_sites", "find_layers"]
@@ -103,14 +103,14 @@ def default_sites(decoder: nn.Module, *, has_projection: bool) -> frozenset[str]
 
 def find_layers(decoder: nn.Module, layer_count: int) -> nn.ModuleList:
     """Find the decoder's list of layers."""
-    for module in decoder.children():
+    for module in decoder.modules():
         if isinstance(module, nn.ModuleList) and len(module) == layer_count:
             return module
-    raise SpecError(f"{type(decoder).__name__} has no list of {layer_count} layers to drop in")
+    raise UnsupportedError(f"{type(decoder).__name__} has no list of {layer_count} layers")
 
 
 def _part(layer: nn.Module, words: Sequence[str]) -> nn.Module:
     for name, child in layer.named_children():
         if any(word in name for word in words) and "norm" not in name:
             return child
-    raise SpecError(f"{type(layer).__name__} has no part named like {' or '.join(words)}")
+    raise UnsupportedError(f"{type(layer).__name__} has no part named like {' or '.join(words)}")

@@ -1,9 +1,10 @@
 """Files on disk: atomic writes, and safetensors headers read without trusting them."""
 
+import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ __all__ = [
     "raw_tensors",
     "read_json",
     "save_tensors",
+    "tensors_digest",
     "write_atomically",
     "write_json",
 ]
@@ -59,27 +61,50 @@ def read_json(path: Path) -> Any:
 
 
 def save_tensors(path: Path, tensors: dict[str, Any]) -> None:
-    """Write a safetensors file, atomically."""
+    """Write a safetensors file that knows its own digest, atomically."""
     from safetensors.torch import save_file  # brings torch, which listing folders does not need
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(contiguous, temporary))
+
+    def write(temporary: Path) -> None:
+        save_file(contiguous, temporary)
+        digest = tensors_digest(raw_tensors(temporary))
+        save_file(contiguous, temporary, metadata={"sha256": digest})
+
+    write_atomically(path, write)
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Read a safetensors file, or say that it is missing, truncated or corrupt."""
-    from safetensors import SafetensorError
+    """Read a safetensors file, or say that it is missing, truncated, corrupt or damaged."""
+    from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
 
     if not path.is_file():
         raise NotFoundError(f"{path} does not exist")
     try:
-        return load_file(path)
+        with safe_open(path, framework="pt") as file:
+            recorded = (file.metadata() or {}).get("sha256")
+        tensors: dict[str, Any] = load_file(path)
     except (SafetensorError, OSError) as error:
         raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
+    if recorded is not None and recorded != tensors_digest(raw_tensors(path)):
+        raise FormatError(f"{path} is damaged: its tensors are not those that were saved")
+    return tensors
 
 
-def raw_tensors(path: Path) -> Iterator[tuple[str, str, list[int], memoryview]]:
+RawTensor = tuple[str, str, list[int], memoryview]
+
+
+def tensors_digest(tensors: Iterable[RawTensor]) -> str:
+    """Hash names, types, shapes and bytes, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, dtype, shape, data in sorted(tensors, key=lambda tensor: tensor[0]):
+        digest.update(json.dumps([name, dtype, shape]).encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def raw_tensors(path: Path) -> Iterator[RawTensor]:
     """Give name, dtype, shape and bytes of each tensor in a safetensors file, by name."""
     if not path.is_file():
         raise NotFoundError(f"{path} does not exist")

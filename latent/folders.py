@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from latent.errors import FormatError
-from latent.files import raw_tensors, read_json
+from latent.files import raw_tensors, read_json, tensors_digest
 from latent.format import ReasonerFormat
 
 __all__ = [
@@ -34,7 +34,6 @@ class SamplerCard:
     kind: str
     width: int
     reasoner_fingerprint: str
-    weights_sha256: str | None = None  # filled in when it is saved
     training: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
 
@@ -58,12 +57,8 @@ def fingerprint(folder: Path) -> str:
 
 def weights_digest(folder: Path) -> str:
     """Hash names, types, shapes and bytes of all tensors in a folder, in the order of their names."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        for name, dtype, shape, data in raw_tensors(path):
-            digest.update(json.dumps([name, dtype, shape]).encode())
-            digest.update(data)
-    return digest.hexdigest()
+    paths = sorted(folder.glob("*.safetensors"))
+    return tensors_digest(tensor for path in paths for tensor in raw_tensors(path))
 
 
 def read_sampler_card(folder: Path) -> SamplerCard:
@@ -72,6 +67,8 @@ def read_sampler_card(folder: Path) -> SamplerCard:
     try:
         version = data.pop("format")
         card = SamplerCard(**data)
+        if type(card.width) is not int or type(card.reasoner_fingerprint) is not str:
+            raise TypeError("width or reasoner_fingerprint has the wrong type")
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
     if version != 1 or card.kind != "gts":

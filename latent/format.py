@@ -96,7 +96,8 @@ class ReasonerFormat:
     def suffix_capacity(self) -> int:
         """How many positions a trajectory may take after its prompt."""
         latent = self.thoughts + 1 if self.is_latent else 0
-        return latent + self.free_tokens + len(self.answer_prefix_ids) + self.max_answer_tokens
+        # Twice the prefix: a probe forces it behind a text that ran to its limit without one.
+        return latent + self.free_tokens + 2 * len(self.answer_prefix_ids) + self.max_answer_tokens
 
     def check_sampler(self, spec: SamplerSpec, name: str) -> None:
         """Refuse a sampler that this kind of reasoner, called `name`, can't run."""
@@ -135,10 +136,19 @@ class ReasonerFormat:
         if values.get("projection") is not None:
             projection = _fields_of(Projection, values["projection"], "reasoner.json: projection")
             values["projection"] = Projection(**projection)
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise FormatError(f"reasoner.json: a field has the wrong type: {error}") from error
+        return cls(**values)
+
+
+# What the plain fields may hold; lists of ids and nested objects are read by their own code.
+_PLAIN: dict[str, tuple[type, ...]] = {
+    str(int): (int,),
+    str(str): (str,),
+    str(bool): (bool,),
+    str(float): (float, int),
+    str(int | None): (int, type(None)),
+    str(str | None): (str, type(None)),
+    str(dict[str, Any]): (dict,),
+}
 
 
 def _fields_of(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
@@ -152,6 +162,10 @@ def _fields_of(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
         what = [f"unknown {', '.join(unknown)}"] if unknown else []
         what += [f"missing {', '.join(missing)}"] if missing else []
         raise FormatError(f"{where}: {'; '.join(what)}")
+    for name, value in data.items():
+        wanted = _PLAIN.get(str(known[name].type))
+        if wanted is not None and type(value) not in wanted:
+            raise FormatError(f"{where}: {name} has the wrong type, {type(value).__name__}")
     return dict(data)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from latent.batch import LaneBatch
+from latent.quality import log_complement
 
 __all__ = ["Probe", "probe"]
 
@@ -16,6 +17,7 @@ class Probe:
 
     first_logprobs: torch.Tensor  # (N, V) of the first answer token after the forced prefix
     target_logprobs: torch.Tensor | None  # (N, tokens) of the true answer's tokens, if it was given
+    target_complements: torch.Tensor | None  # (N, tokens) log(1 − p) of the same
 
 
 def probe(
@@ -33,27 +35,28 @@ def probe(
         ids = torch.full((len(batch.is_sampled),), token)
         hidden = reasoner.step(reasoner.embed(ids), batch.cache, slots + position)
     assert hidden is not None
-    first = reasoner.logits(hidden).log_softmax(-1)  # (T, V)
+    # In float64: a log-probability that rounds to 0 would make a gain out of nothing.
+    first = reasoner.logits(hidden).double().log_softmax(-1)  # (T, V)
     forced, longest = _by_row(batch, targets)
     after_prefix = slots + len(reasoner.format.answer_prefix_ids)
-    logprobs, columns = first, []
+    logprobs, columns, complements = first, [], []
     for position in range(longest):
         token_ids = forced[:, position].to(first.device)
-        columns.append(logprobs.gather(-1, token_ids[:, None]))
+        columns.append(logprobs.gather(-1, token_ids[:, None])[:, 0])
+        complements.append(log_complement(logprobs, token_ids))
         if position + 1 < longest:
             inputs = reasoner.embed(token_ids)
             hidden = reasoner.step(inputs, batch.cache, after_prefix + position)
-            logprobs = reasoner.logits(hidden).log_softmax(-1)
-    along = torch.cat(columns, dim=-1) if columns else None  # (T, longest)
-    return [
-        Probe(
-            first_logprobs=first[rows.start : rows.stop],
-            target_logprobs=along[rows.start : rows.stop, : len(target)]
-            if target is not None and along is not None
-            else None,
-        )
-        for rows, target in zip(batch.rows_of, targets, strict=True)
-    ]
+            logprobs = reasoner.logits(hidden).double().log_softmax(-1)
+    results = []
+    for rows, target in zip(batch.rows_of, targets, strict=True):
+        own = slice(rows.start, rows.stop)
+        if target is None:
+            results.append(Probe(first[own], None, None))
+            continue
+        along = [torch.stack(each, dim=-1)[own, : len(target)] for each in (columns, complements)]
+        results.append(Probe(first[own], along[0], along[1]))
+    return results
 
 
 def _by_row(

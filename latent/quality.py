@@ -18,6 +18,7 @@ __all__ = [
     "first_n_pass",
     "gain_rate",
     "js_divergence",
+    "log_complement",
     "log_odds",
     "pass_at",
     "regime",
@@ -32,18 +33,27 @@ SHIFT_THRESHOLD = 0.06
 
 
 def log_odds(logprobs: torch.Tensor, token: int) -> torch.Tensor:
-    """Give logit p(token) from log-probabilities (…, V): (…,).
+    """Give logit p(token) from log-probabilities (…, V): (…,)."""
+    ids = torch.full(logprobs.shape[:-1], token, device=logprobs.device)
+    return logprobs[..., token] - log_complement(logprobs, ids)
 
-    log(1 − p) is summed over the other tokens, so it stays finite where p rounds to 1.
+
+def log_complement(logprobs: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
+    """Give log(1 − p(token)) of one token for each row: (…, V), (…,) → (…,).
+
+    It is summed over the other tokens, so it stays finite where p rounds to 1.
     """
-    others = torch.cat((logprobs[..., :token], logprobs[..., token + 1 :]), dim=-1)
-    return logprobs[..., token] - others.logsumexp(-1)
+    others = logprobs.scatter(-1, token[..., None], float("-inf"))
+    return others.logsumexp(-1)
 
 
-def answer_log_odds(token_logprobs: torch.Tensor) -> torch.Tensor:
-    """Give logit p(whole answer) from the log-probabilities of its tokens (…, tokens): (…,)."""
-    total = token_logprobs.double().sum(-1).clamp(max=-torch.finfo(torch.float64).tiny)
-    return total - torch.log(-torch.expm1(total))
+def answer_log_odds(token_logprobs: torch.Tensor, complements: torch.Tensor) -> torch.Tensor:
+    """Give logit p(whole answer) from log p and log(1 − p) of its tokens, each (…, tokens): (…,).
+
+    1 − Πp is the sum over tokens of being right up to there and wrong then: no cancellation.
+    """
+    before = token_logprobs.cumsum(-1) - token_logprobs
+    return token_logprobs.sum(-1) - (before + complements).logsumexp(-1)
 
 
 def sampling_gain(sampled: torch.Tensor, deterministic: torch.Tensor) -> torch.Tensor:

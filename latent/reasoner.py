@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from latent.answers import format_answer
 from latent.dropout import DropoutMasks, DropoutSites, default_sites
-from latent.errors import InputError
+from latent.errors import InputError, UnsupportedError
 from latent.format import ReasonerFormat
 from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
@@ -72,6 +72,18 @@ class Reasoner:
         self.default_dropout_sites = default_sites(
             self._decoder, has_projection=projection is not None
         )
+        self._try_out()
+
+    def _try_out(self) -> None:
+        """Take one prompt and one lane through the decoder, so that what does not fit fails here."""
+        try:
+            prefix = self.prefill([(0,)])[0]
+            self.step(prefix.hidden[None], LaneCache([prefix], [1], capacity=1), 0)
+        except Exception as error:
+            what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise UnsupportedError(
+                f"the decoder {self._model.config.model_type!r} cannot be served in lanes: {what}"
+            ) from error
 
     @property
     def width(self) -> int:
@@ -147,8 +159,15 @@ class Reasoner:
         ids = tuple(self.tokenizer.encode(target, add_special_tokens=False))
         prefix = self.format.answer_prefix_ids
         if ids[: len(prefix)] != prefix:
-            raise InputError(f"the answer {answer} does not tokenize behind the answer prefix")
-        return (*ids[len(prefix) :], self.format.eos_ids[0])
+            raise InputError(f"answer {answer} does not tokenize behind the prefix", param="answer")
+        own = (*ids[len(prefix) :], self.format.eos_ids[0])
+        if len(own) > self.format.max_answer_tokens:
+            raise InputError(
+                f"answer has {len(own)} tokens; {self.name} gives at most "
+                f"{self.format.max_answer_tokens}",
+                param="answer",
+            )
+        return own
 
     def check_sampler(self, spec: SamplerSpec) -> None:
         """Refuse a sampler that this kind of reasoner can't run."""

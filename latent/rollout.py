@@ -91,9 +91,9 @@ def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, floa
             reasoner.check_length(len(ask.prompt))
             buckets[bucket_of(len(ask.prompt))].append(number)
     for numbers in buckets.values():
-        started = time.perf_counter()
+        started = _now(reasoner)
         done = reasoner.prefill([asks[number].prompt for number in numbers])
-        seconds = time.perf_counter() - started
+        seconds = _now(reasoner) - started
         ready.update({n: (prefix, seconds) for n, prefix in zip(numbers, done, strict=True)})
     return [ready[number] for number in range(len(asks))]
 
@@ -132,7 +132,7 @@ def _run(
     canonical: bool,
 ) -> list[Rollout]:
     """Take one pass of lanes through the loop."""
-    started = time.perf_counter()
+    started = _now(reasoner)
     format = reasoner.format
     targets = [ask.target for ask in asks]
     forced = len(format.answer_prefix_ids) + max(
@@ -142,7 +142,7 @@ def _run(
     capacity = format.suffix_capacity + forced * with_probe
     batch = LaneBatch(reasoner, sampler, requests, capacity, is_canonical=canonical)
     thoughts = think(batch, sites=sites, keep=keep_thoughts) if format.is_latent else None
-    thought_seconds = time.perf_counter() - started
+    thought_seconds = _now(reasoner) - started
     probes: list[Probe] | list[None] = [None] * len(asks)
     if thoughts is not None:
         slot = format.thoughts + 1
@@ -153,11 +153,18 @@ def _run(
         rows = decode(batch, batch.first_hidden, 0, keep_all=with_probe)
         if with_probe:
             probes = probe(batch, None, _reasoning_lengths(reasoner, rows), targets)
-    timing = Timing(0.0, thought_seconds, time.perf_counter() - started - thought_seconds)
+    timing = Timing(0.0, thought_seconds, _now(reasoner) - started - thought_seconds)
     return [
         _result(reasoner, ask, [rows[r] for r in lanes], lanes, thoughts, probed, timing)
         for ask, lanes, probed in zip(asks, batch.rows_of, probes, strict=True)
     ]
+
+
+def _now(reasoner: Reasoner) -> float:
+    """Read the clock once the device has done what it was given."""
+    if reasoner.device.type == "cuda":
+        torch.cuda.synchronize(reasoner.device)
+    return time.perf_counter()
 
 
 def _reasoning_lengths(reasoner: Reasoner, rows: Sequence[Decoded]) -> torch.Tensor:
@@ -212,7 +219,7 @@ def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
         return torch.cat(there) if there else None
 
     probes = [piece.probe for piece in pieces if piece.probe is not None]
-    joined = cat([p.first_logprobs for p in probes])
+    first = cat([p.first_logprobs for p in probes])
     return Rollout(
         prefix=pieces[0].prefix,
         trajectories=tuple(t for piece in pieces for t in piece.trajectories),
@@ -220,5 +227,11 @@ def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
         final_thoughts=cat([piece.final_thoughts for piece in pieces]),
         contexts=cat([piece.contexts for piece in pieces]),
         perturbations=cat([piece.perturbations for piece in pieces]),
-        probe=None if joined is None else Probe(joined, cat([p.target_logprobs for p in probes])),
+        probe=None
+        if first is None
+        else Probe(
+            first,
+            cat([p.target_logprobs for p in probes]),
+            cat([p.target_complements for p in probes]),
+        ),
     )

@@ -14,7 +14,7 @@ from torch import nn
 
 from latent.specs import SamplerSpec
 
-__all__ = ["LOG_STD_FLOOR", "GaussianThoughtSampler", "Sampler", "heuristic_sampler"]
+__all__ = ["LOG_STD_FLOOR", "GaussianThoughtSampler", "LearnedSampler", "Sampler"]
 
 LOG_STD_FLOOR = -2.0
 _HALF_LOG_2PI = 0.9189385332046727
@@ -46,13 +46,6 @@ class Sampler:
         if self.spec.kind == "gaussian":
             return epsilon * (self.spec.value or 1.0)
         return torch.zeros_like(context)
-
-
-def heuristic_sampler(spec: SamplerSpec) -> Sampler:
-    """Build a sampler that has no weights."""
-    if spec.kind == "gts":
-        raise ValueError("a gts sampler has weights: load it from its file")
-    return Sampler(spec)
 
 
 class GaussianThoughtSampler(nn.Module):

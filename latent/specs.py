@@ -16,7 +16,7 @@ _DEFAULTS = {"dropout": 0.1, "gaussian": 1.0, "token": 1.0}
 _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "dropout": (lambda p: 0 <= p < 1, "a probability 0 ≤ p < 1"),
     "gaussian": (lambda scale: 0 < scale <= 1000, "a scale 0 < s ≤ 1000"),
-    "token": (lambda temperature: 0 < temperature <= 100, "a temperature 0 < t ≤ 100"),
+    "token": (lambda temperature: 0.01 <= temperature <= 100, "a temperature 0.01 ≤ t ≤ 100"),
 }
 # A name among the reasoner's own samplers, or a path, which has a slash.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[^\s]*/[^\s]*")

@@ -5,13 +5,14 @@ The layout of a folder is told in `latent.folders`.
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import logging as transformers_logging
 
-from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
+from latent.errors import FormatError, MismatchError, NotFoundError
 from latent.files import load_tensors, save_tensors, write_json
 from latent.folders import (
     SamplerCard,
@@ -25,14 +26,20 @@ from latent.lanes import ATTENTION_NAME
 from latent.reasoner import ProjectionMLP, Reasoner
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
 from latent.specs import SamplerSpec
+from latent.supported import check_decoder
 
 __all__ = [
     "SamplerCard",
     "load_reasoner",
     "load_sampler",
+    "load_tokenizer",
     "save_reasoner",
     "save_sampler",
 ]
+
+
+# transformers makes up an empty GPT-2 tokenizer where none of these exists.
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
 def load_reasoner(
@@ -59,11 +66,22 @@ def load_reasoner(
     return Reasoner(
         format,
         cast(Any, model).to(torch.device(device)),
-        AutoTokenizer.from_pretrained(folder, local_files_only=True),
+        load_tokenizer(folder),
         projection,
         name=name or folder.name,
         fingerprint=fingerprint(folder),
     )
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Load a folder's own tokenizer, or say that there is none."""
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise NotFoundError(f"{folder} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})")
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # transformers raises whatever its parts raise
+        first_line = str(error).strip().partition("\n")[0]
+        raise FormatError(f"{folder}: its tokenizer does not load: {first_line}") from error
 
 
 def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -75,14 +93,11 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
-            attn_implementation=ATTENTION_NAME,
             dtype=dtype,
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
         )
-    except GtsError:
-        raise
     except Exception as error:  # transformers raises whatever its parts raise
         first_line = str(error).strip().partition("\n")[0]
         raise FormatError(
@@ -101,6 +116,8 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             f"{k.replace('_', ' ')}: {', '.join(map(str, v))}" for k, v in wrong.items()
         )
         raise FormatError(f"{folder}: the weights do not fit config.json: {what}")
+    check_decoder(model)
+    model.set_attn_implementation(ATTENTION_NAME)
     return model  # type: ignore[no-any-return]
 
 
@@ -111,24 +128,28 @@ def save_reasoner(
     tokenizer: Any,
     projection: ProjectionMLP | None = None,
 ) -> None:
-    """Write a reasoner folder; `reasoner.json` comes last, so a broken-off save does not load."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "reasoner.json").unlink(missing_ok=True)
+    """Write a reasoner folder: all of it beside its place first, `reasoner.json` moved in last."""
     cast(Any, transformers_logging).disable_progress_bar()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    if projection is not None:
-        save_tensors(folder / "projection.safetensors", projection.state_dict())
-    whole = replace(format, weights_sha256=weights_digest(folder))
-    write_json(folder / "reasoner.json", whole.to_json())
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        beside = Path(name)
+        model.save_pretrained(beside)
+        tokenizer.save_pretrained(beside)
+        if projection is not None:
+            save_tensors(beside / "projection.safetensors", projection.state_dict())
+        whole = replace(format, weights_sha256=weights_digest(beside))
+        for stale in folder.glob("*.safetensors"):
+            stale.unlink()
+        for path in beside.iterdir():
+            path.replace(folder / path.name)
+        write_json(folder / "reasoner.json", whole.to_json())
 
 
 def save_sampler(folder: Path, heads: GaussianThoughtSampler, card: SamplerCard) -> None:
     """Write a sampler's weights and card; the card last, since loading begins with it."""
     tensors = {name: tensor.float() for name, tensor in heads.state_dict().items()}
     save_tensors(folder / "sampler.safetensors", tensors)
-    whole = replace(card, weights_sha256=weights_digest(folder))
-    write_json(folder / "sampler.json", {"format": 1, **vars(whole)})
+    write_json(folder / "sampler.json", {"format": 1, **vars(card)})
 
 
 def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None) -> Sampler:
@@ -144,10 +165,6 @@ def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None) -> 
             f"the sampler in {folder} was trained for another reasoner (fingerprint "
             f"{card.reasoner_fingerprint[:12]}, {reasoner.name} has {reasoner.fingerprint[:12]})",
             param="sampler",
-        )
-    if card.weights_sha256 not in (None, weights_digest(folder)):
-        raise FormatError(
-            f"{folder / 'sampler.safetensors'} is damaged: it differs from sampler.json"
         )
     heads = GaussianThoughtSampler(card.width)
     load_strictly(heads, folder / "sampler.safetensors")

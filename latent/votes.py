@@ -14,7 +14,7 @@ __all__ = ["Ballot", "Candidate", "Tally", "VoteKind", "parse_vote", "tally"]
 
 VoteKind = Literal["majority", "confidence", "best", "centroid"]
 
-_CENTRE_ITERATIONS = 32
+_CENTRE_ITERATIONS = 64
 
 
 @dataclass(frozen=True)
@@ -110,21 +110,30 @@ def _by_centroid(ballots: Sequence[Ballot]) -> _Score:
     thoughts = [ballot.final_thought for ballot in ballots if ballot.final_thought is not None]
     if len(thoughts) < len(ballots):
         raise InputError("the centroid vote needs a latent reasoner's final thoughts", param="vote")
-    points = np.stack(thoughts)  # (N, D)
-    distances = np.linalg.norm(points - _geometric_median(points), axis=-1)
+    distances = _distances_to_centre(np.stack(thoughts))
     scale = max(float(np.median(distances)), 1e-12)
     closeness = np.exp(-distances / scale).tolist()
     by_index = {ballot.index: close for ballot, close in zip(ballots, closeness, strict=True)}
     return lambda group: max(by_index[ballot.index] for ballot in group)
 
 
-def _geometric_median(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Find the point of least summed distance (Weiszfeld): half of the points may be outliers."""
-    centre: NDArray[np.float64] = np.median(points, axis=0)
+def _distances_to_centre(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give the distances of points (N, D) to their geometric median: half may be outliers.
+
+    Weiszfeld's iteration on the Gram matrix: the centre is a weighted mean of the points, so only the
+    weights are kept, and a step costs N² whatever D is.
+    """
+    centred = points - points.mean(0)
+    gram = centred @ centred.T
+    squares = np.diag(gram)
+    weights = np.full(len(points), 1.0 / len(points))
+    distances = np.sqrt(squares)
     for _ in range(_CENTRE_ITERATIONS):
-        weights = 1.0 / np.maximum(np.linalg.norm(points - centre, axis=-1, keepdims=True), 1e-9)
-        centre = (points * weights).sum(0) / weights.sum()
-    return centre
+        weights = 1.0 / np.maximum(distances, 1e-9)
+        weights /= weights.sum()
+        to_all = gram @ weights
+        distances = np.sqrt(np.maximum(squares - 2 * to_all + weights @ to_all, 0.0))
+    return distances
 
 
 _SCORES: dict[VoteKind, Callable[[Sequence[Ballot]], _Score]] = {

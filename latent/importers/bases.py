@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from latent.errors import FormatError, InputError, MismatchError, NotFoundError
+from latent.store import load_tokenizer
 
 __all__ = ["Base", "read_base"]
-
-# transformers makes up an empty GPT-2 tokenizer where none of these exists.
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
 @dataclass(frozen=True)
@@ -75,18 +73,11 @@ def read_base(folder: Path) -> Base:
         raise NotFoundError(f"no base folder at {folder}", param="base")
     if not (folder / "config.json").is_file():
         raise NotFoundError(f"{folder / 'config.json'} does not exist", param="base")
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise NotFoundError(
-            f"{folder} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})", param="base"
-        )
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
     except Exception as error:  # transformers raises whatever its parts raise
         first_line = str(error).strip().partition("\n")[0]
         raise FormatError(
             f"{folder} does not load as a transformers folder: {first_line}", param="base"
         ) from error
-    return Base(folder, config, tokenizer)
+    return Base(folder, config, load_tokenizer(folder))

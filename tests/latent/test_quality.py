@@ -20,12 +20,17 @@ def test_log_odds_are_finite_and_right_within_1e12_of_certainty(logit: float) ->
 
 
 def test_answer_log_odds_by_hand_and_at_the_edges() -> None:
-    tokens = torch.tensor([[0.5, 0.5], [0.9, 1.0]], dtype=torch.float64).log()
-    expected = [math.log(0.25 / 0.75), math.log(0.9 / 0.1)]
-    assert quality.answer_log_odds(tokens).tolist() == pytest.approx(expected)
-    edges = quality.answer_log_odds(torch.tensor([[0.0], [-1e-13], [-1e3]], dtype=torch.float64))
-    assert bool(edges.isfinite().all())
-    assert float(edges[1]) == pytest.approx(math.log(1e13), rel=1e-6)
+    p = torch.tensor([[0.5, 0.5], [0.9, 0.8]], dtype=torch.float64)
+    expected = [math.log(0.25 / 0.75), math.log(0.72 / 0.28)]
+    assert quality.answer_log_odds(p.log(), (1 - p).log()).tolist() == pytest.approx(expected)
+    gaps = torch.tensor([20.0, 60.0], dtype=torch.float64)  # of each token's logit over the other
+    logits = torch.stack((gaps, torch.zeros(2, dtype=torch.float64)), dim=-1)  # (2, V=2)
+    logprobs = logits.log_softmax(-1)
+    complements = quality.log_complement(logprobs, torch.zeros(2, dtype=torch.long))
+    assert complements.tolist() == pytest.approx([-20.0, -60.0])
+    pair = torch.stack((logprobs[0, 0], logprobs[0, 0]))
+    both = quality.answer_log_odds(pair, complements[:1].expand(2))
+    assert float(both) == pytest.approx(20.0 - math.log(2), abs=1e-6)
 
 
 def test_sampling_gain_is_the_best_of_the_differences() -> None:

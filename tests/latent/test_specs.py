@@ -40,7 +40,7 @@ def test_a_spec_has_one_canonical_form(text: str, canonical: str) -> None:
         ("gaussian:0", "0 < s"),
         ("gaussian:inf", "0 < s"),
         ("gaussian:x", "0 < s"),
-        ("token:0", "0 < t"),
+        ("token:0", "0.01 ≤ t"),
         ("token:1@residual", "dropout sites"),
     ],
 )

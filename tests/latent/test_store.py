@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import latent.errors
 from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
 from latent.files import save_tensors, write_atomically
 from latent.folders import SamplerCard, fingerprint, sampler_folders
@@ -126,8 +127,6 @@ def test_a_truncated_or_foreign_sampler_file_is_refused(folder: Path, sampler_fo
     with pytest.raises(FormatError, match="truncated"):
         load_sampler(reasoner, spec, sampler_folder)
     save_tensors(path, {"mean.0.weight": torch.zeros(32, 32), "extra": torch.zeros(1)})
-    card = json.loads((sampler_folder / "sampler.json").read_text())
-    (sampler_folder / "sampler.json").write_text(json.dumps({**card, "weights_sha256": None}))
     with pytest.raises(MismatchError, match=r"missing .*mean\.0\.bias.*unexpected extra"):
         load_sampler(reasoner, spec, sampler_folder)
     (sampler_folder / "sampler.json").write_text('{"format": 1, "kind": "gts"}')
@@ -165,7 +164,11 @@ def test_weights_that_do_not_fit_the_config_are_named(folder: Path) -> None:
         ({"projection": None}, "projects"),
         ({"answer_template": "###"}, "answer_template"),
         ({"format": 99}, "format 99"),
-        ({"thoughts": "six"}, "wrong type"),
+        ({"thoughts": "six"}, "thoughts has the wrong type"),
+        ({"thoughts": 2.5}, "thoughts has the wrong type"),
+        ({"answer_template": 5}, "answer_template has the wrong type"),
+        ({"start_id": "x"}, "start_id has the wrong type"),
+        ({"prompt": {"suffix": 5}}, "suffix has the wrong type"),
     ],
 )
 def test_a_bad_reasoner_json_names_the_field(
@@ -192,6 +195,32 @@ def test_an_interrupted_save_leaves_the_old_file_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_interrupted_save_of_a_reasoner_leaves_the_old_one_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = fingerprint(folder)
+    other = make_reasoner("codi", "llama", dtype=torch.float32, seed=5)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(other.tokenizer), "save_pretrained", dies)
+    with pytest.raises(KeyboardInterrupt):
+        save(other, folder)
+    assert fingerprint(folder) == before
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_folder_without_its_tokenizer_is_refused(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{")
+    with pytest.raises(FormatError, match="tokenizer does not load"):
+        load_reasoner(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(NotFoundError, match="has no tokenizer"):
+        load_reasoner(folder)
+
+
 def test_every_error_is_a_gts_error() -> None:
-    assert issubclass(MismatchError, FormatError)
-    assert issubclass(FormatError, GtsError)
+    named = [getattr(latent.errors, name) for name in latent.errors.__all__]
+    assert all(issubclass(error, GtsError) for error in named)
+    assert len(named) == 7
