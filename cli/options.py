@@ -50,7 +50,7 @@ def load_model_and_sampler(
     spec = SamplerSpec.parse(sampler or ("gts" if read_format(folder).is_latent else "token"))
     where = resolve_device(device)
     reasoner = load_reasoner(
-        folder, device=str(where), dtype=resolve_dtype(dtype, where), name=folder.name
+        folder, device=str(where), dtype=resolve_dtype(dtype, where), name=folder.resolve().name
     )
     reasoner.check_sampler(spec)
     return reasoner, load_sampler(reasoner, spec, resolve_sampler(folder, spec))

@@ -54,6 +54,9 @@ def serve_command(
     drain_seconds: Annotated[
         float | None, _flag("drain-seconds", "How long open requests get after SIGTERM [30].")
     ] = None,
+    heartbeat_seconds: Annotated[
+        float | None, _flag("heartbeat-seconds", "The longest silence of a stream [15].")
+    ] = None,
     token_file: Annotated[
         Path | None, _flag("token-file", "Bearer tokens, one a line; then all but probes need one.")
     ] = None,
@@ -99,6 +102,7 @@ def serve_command(
         "max_samplers": max_samplers,
         "prefix_cache_mib": prefix_cache_mib,
         "drain_seconds": drain_seconds,
+        "heartbeat_seconds": heartbeat_seconds,
         "tokens": read_tokens(token_file),
         "protect_metrics": protect_metrics,
         "log_format": log_format,

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import Device, Dtype, Json, Model, Threads, load_model_and_sampler
+from latent.errors import InputError
+from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from service.schemas import SolveResponse
 
 _BAR_WIDTH = 24
-# Offered by shell completion; the core's own lists would cost it the import of torch.
+# Offered by shell completion.
 _VOTES = ("majority", "confidence", "best", "centroid")
 _SAMPLERS = ("deterministic", "dropout:0.1", "gaussian:1.0", "gts", "token:1.0")
 _EXAMPLES = """
@@ -48,7 +50,7 @@ def solve_command(
             "Without it: gts, or token for a text reasoner.",
         ),
     ] = None,
-    model: Model = "coconut-tiny",
+    model: Model = DEFAULT_MODEL,
     seed: Annotated[int | None, typer.Option(help="Drawn, and printed, when absent.")] = None,
     vote: Annotated[
         str,
@@ -88,7 +90,7 @@ def solve_command(
     notes = Console(stderr=True)
     with notes.status("thinking …") if notes.is_terminal else _Quiet():
         asked = _Asked(
-            question=sys.stdin.read() if question == "-" else question,
+            question=_read_stdin() if question == "-" else question,
             budget=budget,
             sampler=sampler,
             model=model if url is None or "model" in given else None,
@@ -202,6 +204,13 @@ def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> 
     )
     request_id = f"solve-{secrets.token_hex(8)}"
     return solve_response(solved, request_id=request_id, with_trajectories=asked.trajectories)
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 text: {error.reason}") from error
 
 
 def _print(response: "SolveResponse") -> None:

@@ -1,6 +1,5 @@
 """The app: settings in, an ASGI application out."""
 
-import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,8 +23,6 @@ from service.settings import Settings
 from service.supervisor import WorkerMain, worker_main
 
 __all__ = ["build_app"]
-
-_log = logging.getLogger("gts.app")
 
 _TYPES = frozenset({"str", "int", "float"})
 _PLACE = re.compile(r"[a-z_]+|\d+")
@@ -65,7 +62,6 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         (ServiceError, _on_service_error),
         (RequestValidationError, _on_bad_body),
         (HTTPException, _on_http_error),
-        (Exception, _on_anything),
     ):
         app.add_exception_handler(kind, cast(Any, handler))
     app.add_middleware(cast(Any, Gate), settings=settings, metrics=metrics)
@@ -110,8 +106,3 @@ async def _on_http_error(_: Request, error: HTTPException) -> JSONResponse:
     )
     response.headers.update(error.headers or {})
     return response
-
-
-async def _on_anything(_: Request, error: Exception) -> JSONResponse:
-    _log.error("unexpected", exc_info=error)
-    return error_response(ServiceError("something went wrong here; the log says what"))

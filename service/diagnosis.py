@@ -19,28 +19,31 @@ __all__ = ["diagnose"]
 
 
 def diagnose(
-    reasoner: Reasoner, sampler: Sampler, ask: Ask, truth: Decimal | None
+    reasoner: Reasoner, sampler: Sampler, ask: Ask, truth: Decimal | None, lane_limit: int
 ) -> tuple[Any, Mapping[str, Any]]:
     """Run an ask whose first index is the deterministic one; give the rollout and the measures."""
     keeps = isinstance(sampler, LearnedSampler)
-    done = rollout(reasoner, sampler, [ask], with_probe=True, keep_thoughts=keeps)[0]
+    done = rollout(
+        reasoner, sampler, [ask], with_probe=True, keep_thoughts=keeps, lane_limit=lane_limit
+    )[0]
     assert done.probe is not None
     assert ask.indices[0] == DETERMINISTIC
     ballots = ballots_of(done)
     first = done.probe.first_logprobs
     shift = quality.js_divergence(first[1:], first[0])
-    gains = whole_gains = None
-    if truth is not None and ask.target is not None and done.probe.target_logprobs is not None:
-        odds = quality.log_odds(first.double(), ask.target[0])
+    gains = whole_gain = None
+    logprobs, complements = done.probe.target_logprobs, done.probe.target_complements
+    if ask.target is not None and logprobs is not None and complements is not None:
+        odds = quality.log_odds(first, ask.target[0])
         gains = (odds[1:] - odds[0]).tolist()
-        whole = quality.answer_log_odds(done.probe.target_logprobs)
-        whole_gains = (whole[1:] - whole[0]).tolist()
+        whole = quality.answer_log_odds(logprobs, complements)
+        whole_gain = float(quality.sampling_gain(whole[1:], whole[0]))
     js = float(shift.mean()) if len(shift) else 0.0
     gain = max(gains) if gains else None
     return done, {
         "deterministic_answer": _shown(ballots[0].answer),
         "sampling_gain": gain,
-        "sampling_gain_whole_answer": max(whole_gains) if whole_gains else None,
+        "sampling_gain_whole_answer": whole_gain,
         "gain_share": quality.gain_rate(torch.tensor(gains)) if gains else None,
         "js_divergence": js,
         "unique_answers": quality.unique_answers([ballot.answer for ballot in ballots[1:]]),
@@ -52,9 +55,10 @@ def diagnose(
 
 
 def _vote_curve(ballots: list[Ballot], truth: Decimal | None) -> list[dict[str, Any]]:
-    """Give pass and majority at 1, 2, 4 … N; a budget of 1 is the deterministic trajectory."""
-    curve, budget = [], 1
-    while budget <= max(len(ballots) - 1, 1):
+    """Give pass and majority at 1, 2, 4 … and N; a budget of 1 is the deterministic trajectory."""
+    curve, total = [], len(ballots) - 1
+    powers = [2**k for k in range(total.bit_length()) if 2**k < total]
+    for budget in (*powers, total):
         cast = ballots[:1] if budget == 1 else ballots[1 : budget + 1]
         winner = tally(cast).winner
         is_right = [same_answer(ballot.answer, truth) for ballot in cast]
@@ -67,7 +71,6 @@ def _vote_curve(ballots: list[Ballot], truth: Decimal | None) -> list[dict[str, 
                 "majority_correct": None if truth is None else same_answer(winner.answer, truth),
             }
         )
-        budget *= 2
     return curve
 
 

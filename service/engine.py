@@ -53,6 +53,7 @@ class Engine:
                 dtype=settings.dtype,
                 threads=settings.threads,
                 prefix_cache_bytes=settings.prefix_cache_mib * 2**20,
+                log_format=settings.log_format,
             )
             for device in settings.devices
         ]
@@ -133,11 +134,11 @@ class Engine:
         """Give a free worker its next lanes."""
         return self._schedule.next_round(lane_limit)
 
-    def task_of(self, round_id: int, round: Round) -> RoundTask:
+    def task_of(self, round_id: int, round: Round, lane_limit: int) -> RoundTask:
         """Say what the lanes of a round are."""
         kind, model, sampler = round.group[:3]
         tasks = [self._jobs[part.job_id].task(part.indices) for part in round.parts]
-        return RoundTask(round_id, kind, model, sampler, tuple(tasks))
+        return RoundTask(round_id, kind, model, sampler, tuple(tasks), lane_limit)
 
     def on_report(self, round: Round, report: RoundReport) -> None:
         """Hand finished lanes to their jobs."""
@@ -151,18 +152,19 @@ class Engine:
                 job.fail(_error_of(result))
             else:
                 self._metrics.surplus.inc(job.accept(result))
+            if job.result.done():  # at once, so that the next round has none of it
+                self._forget(job)
+            else:
+                self._schedule.extend(part.job_id, job.release())
 
-    def on_out_of_memory(self, round: Round) -> bool:
-        """Put the lanes back for smaller rounds; a block alone that does not fit fails."""
+    def on_out_of_memory(self, round: Round, lane_limit: int) -> None:
+        """Put the lanes back for smaller rounds; one question that does not fit the smallest fails."""
         self._metrics.out_of_memory.inc()
-        is_smallest = len(round.parts) == 1 and round.lanes <= BLOCK
-        if is_smallest or round.group[0] == "diagnose":
-            for part in round.parts:
-                self._fail(part.job_id, WorkerError("the device has no room for this question"))
-            return False
+        is_smallest = lane_limit <= BLOCK
         for part in round.parts:
-            self._schedule.put_back(part, is_alone=False)
-        return True
+            if is_smallest and len(round.parts) == 1:
+                self._fail(part.job_id, WorkerError("the device has no room for this question"))
+            self._schedule.put_back(part, is_alone=is_smallest)
 
     def on_lost(self, round: Round | None) -> None:
         """Run what was in flight again, each job alone; two deaths while alone are enough."""
@@ -177,6 +179,11 @@ class Engine:
                     self._fail(part.job_id, WorkerError("the worker died on this question, twice"))
             self._schedule.put_back(part, is_alone=True)
 
+    def on_stuck(self) -> None:
+        """Answer whoever waits: the workers do not come back."""
+        for job in list(self._jobs.values()):
+            job.fail(WorkerError("no worker can be started; the log says why"))
+
     def _admit(self, lanes: int) -> None:
         if self._is_draining:
             self._metrics.rejected.labels("draining").inc()
@@ -187,9 +194,10 @@ class Engine:
         waiting, limit = self._schedule.waiting_lanes, self._settings.waiting_lanes
         if waiting and waiting + lanes > limit:
             self._metrics.rejected.labels("queue_full").inc()
+            seconds = self._fleet.seconds_for(self._schedule.waiting_by_group())
             raise OverloadedError(
                 f"{waiting} lanes wait and the limit is {limit}; try again later",
-                retry_after=max(1, math.ceil(self._fleet.seconds_for(waiting))),
+                retry_after=max(1, math.ceil(seconds)),
             )
 
     def _forget(self, job: Job) -> None:

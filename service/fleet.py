@@ -5,7 +5,7 @@ Knows rounds and processes; what the lanes are for is the engine's business.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -28,6 +28,8 @@ _log = logging.getLogger("gts.fleet")
 
 _RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)
 _FIRST_LANES = 2 * BLOCK  # of a group whose speed nobody knows yet
+_UNKNOWN = 0.01  # seconds per lane of a group that has not run yet
+_HOPELESS_STARTS = 3  # in a row, with no other worker up
 _SPEED_MEMORY = 0.8  # of the moving average of seconds per lane
 _SPEEDS_KEPT = 64  # specs are the users' to invent
 
@@ -38,17 +40,20 @@ class Dispatcher(Protocol):
     def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
         """Give the next round, or None."""
 
-    def task_of(self, round_id: int, round: Round) -> RoundTask:
+    def task_of(self, round_id: int, round: Round, lane_limit: int) -> RoundTask:
         """Give what a worker must know to run a round."""
 
     def on_report(self, round: Round, report: RoundReport) -> None:
         """Take the results of a round."""
 
-    def on_out_of_memory(self, round: Round) -> bool:
-        """Take back a round that did not fit; say whether smaller ones may."""
+    def on_out_of_memory(self, round: Round, lane_limit: int) -> None:
+        """Take back a round that did not fit, with this many lanes at once."""
 
     def on_lost(self, round: Round | None) -> None:
         """Take back the round that was running when a worker died."""
+
+    def on_stuck(self) -> None:
+        """Give up on what waits: no worker can be started."""
 
 
 @dataclass
@@ -60,6 +65,7 @@ class _Device:
     process: WorkerProcess | None = None
     is_ready: bool = False
     deaths_in_a_row: int = 0
+    failed_starts: int = 0
     round_id: int = -1
     running: Round | None = None
 
@@ -76,6 +82,7 @@ class Fleet:
         dispatcher: Dispatcher,
     ) -> None:
         self._devices = [_Device(config, lane_limit) for config in configs]
+        self._lane_limit = lane_limit
         self._round_seconds = round_seconds
         self._main = main
         self._dispatcher = dispatcher
@@ -121,12 +128,13 @@ class Fleet:
             round = self._dispatcher.next_round(partial(self._round_size, device))
             if round is not None:
                 device.round_id, device.running = next(self._round_ids), round
-                device.process.send(self._dispatcher.task_of(device.round_id, round))
+                task = self._dispatcher.task_of(device.round_id, round, device.lane_limit)
+                device.process.send(task)
 
-    def seconds_for(self, lanes: int) -> float:
-        """Estimate how long this many lanes take, from the slowest work seen lately."""
-        slowest = max(self._seconds_per_lane.values(), default=0.01)
-        return lanes * slowest / len(self._devices)
+    def seconds_for(self, lanes: Mapping[Group, int]) -> float:
+        """Estimate how long waiting lanes take, each group at its own speed."""
+        seconds = (n * self._seconds_per_lane.get(group, _UNKNOWN) for group, n in lanes.items())
+        return sum(seconds) / len(self._devices)
 
     def _round_size(self, device: _Device, group: Group) -> int:
         """Bound a round by the device's lanes and by the time it may take: it is not interrupted."""
@@ -157,6 +165,7 @@ class Fleet:
                 self._on_out_of_memory(device, round)
             else:
                 device.deaths_in_a_row = 0
+                device.lane_limit = min(device.lane_limit + BLOCK, self._lane_limit)
                 self._learn_speed(round, message.seconds)
                 self._dispatcher.on_report(round, message)
         self.dispatch()
@@ -173,27 +182,33 @@ class Fleet:
                 self._started.set_result(message.failure)
 
     def _on_out_of_memory(self, device: _Device, round: Round) -> None:
-        if self._dispatcher.on_out_of_memory(round):
-            device.lane_limit = max(BLOCK, min(device.lane_limit, round.lanes) // 2)
-            _log.warning("out of memory; halved the lanes", extra={"lanes": device.lane_limit})
+        """Halve what runs at once; good rounds raise it again, little by little."""
+        tried = min(device.lane_limit, round.lanes)
+        self._dispatcher.on_out_of_memory(round, tried)
+        device.lane_limit = max(BLOCK, tried // 2)
+        _log.warning("out of memory; halved the lanes", extra={"lanes": device.lane_limit})
 
     def _on_death(self, device: _Device, process: WorkerProcess) -> None:
         if process is not device.process or self._is_closed:
             return
-        device.is_ready = False
+        was_ready, device.is_ready = device.is_ready, False
+        device.failed_starts = 0 if was_ready else device.failed_starts + 1
         _log.error("worker died", extra={"pid": process.pid, "device": device.config.device})
         if self._started is not None and not self._started.done():
             self._started.set_result("a worker died while it was starting; see the log")
             return
         lost, device.running = device.running, None
         self._dispatcher.on_lost(lost)
+        if device.failed_starts >= _HOPELESS_STARTS and not self.is_ready:
+            self._dispatcher.on_stuck()
         wait = _RESTART_SECONDS[min(device.deaths_in_a_row, len(_RESTART_SECONDS) - 1)]
         device.deaths_in_a_row += 1
         asyncio.get_running_loop().call_later(wait, self._spawn, device)
         self.dispatch()
 
     def _learn_speed(self, round: Round, seconds: float) -> None:
-        measured = seconds / round.lanes
+        # A handful of lanes takes about as long as a block: they say nothing about many.
+        measured = seconds / max(round.lanes, BLOCK)
         before = self._seconds_per_lane.pop(round.group, measured)
         mixed = _SPEED_MEMORY * before + (1 - _SPEED_MEMORY) * measured
         self._seconds_per_lane[round.group] = mixed

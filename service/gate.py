@@ -56,12 +56,12 @@ class Gate:
         request_id = asked if _REQUEST_ID.fullmatch(asked) else f"req-{secrets.token_hex(8)}"
         facts: dict[str, Any] = {"request_id": request_id}
         scope.setdefault("state", {})["facts"] = facts
-        status = 500
+        status, has_begun = 500, False
 
         async def tell(message: Message) -> None:
-            nonlocal status
+            nonlocal status, has_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, has_begun = message["status"], True
                 message["headers"] = [
                     *message.get("headers", ()),
                     (b"x-request-id", request_id.encode()),
@@ -74,15 +74,20 @@ class Gate:
         except ServiceError as error:
             await _discard(receive)
             await _answer(error, tell)
-        self._record(scope, facts, 499 if facts.get("is_gone") else status, started)
+        except Exception:
+            _log.exception("unexpected", extra={"request_id": request_id})
+            if not has_begun:
+                await _answer(ServiceError("something went wrong here; the log says what"), tell)
+        finally:
+            self._record(scope, facts, 499 if facts.get("is_gone") else status, started)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
         is_open = path in _PROBES or (path == "/metrics" and not self._settings.protect_metrics)
         if self._tokens and not is_open:
-            given = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             # Every token is compared, so that time tells nothing about which one was close.
             matches = [hmac.compare_digest(given, token) for token in self._tokens]
-            if not any(matches):
+            if scheme.lower() != b"bearer" or not any(matches):
                 raise ServiceError(
                     "a bearer token is needed: Authorization: Bearer TOKEN",
                     status=401,
@@ -120,7 +125,7 @@ class Gate:
         route = scope.get("route")
         endpoint = getattr(route, "path", "other")
         seconds = time.perf_counter() - started
-        outcome = _outcome(status)
+        outcome = facts.pop("stream_outcome", None) or _outcome(status)
         self._metrics.requests.labels(endpoint, facts.get("model", ""), outcome).inc()
         self._metrics.request_seconds.labels(endpoint).observe(seconds)
         if endpoint in _PROBES or endpoint == "/metrics":

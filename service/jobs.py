@@ -15,7 +15,7 @@ from latent.trajectory import Timing, Trajectory
 from latent.votes import Ballot, Tally, VoteKind, tally
 from service.errors import DeadlineError, ServiceError
 from service.messages import LaneReport, Task
-from service.rounds import Demand
+from service.rounds import BLOCK, Demand
 from service.schemas import Solved, StopReason
 from service.stopping import certainty_of, checkpoints
 
@@ -52,12 +52,12 @@ class Job:
     strikes: int = 0  # workers that died while it was alone on them
     progress: "asyncio.Queue[Tally]" = field(default_factory=asyncio.Queue)
     is_streamed: bool = False
-    snr: tuple[float, ...] | None = None
     _done: dict[int, Trajectory] = field(default_factory=dict)
     _thoughts: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     _prompt_tokens: int = 0
     _timing: Timing = field(default_factory=Timing)
     _told: int = 0
+    _released: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -70,9 +70,18 @@ class Job:
         return Demand(
             job_id=request.job_id,
             group=(request.kind, request.model, request.sampler),
-            pending=deque(request.indices),
+            pending=deque(self.release()),
             is_whole=request.kind == "diagnose",
         )
+
+    def release(self) -> tuple[int, ...]:
+        """Give more lanes to run: all, or of an adaptive budget those to a next checkpoint."""
+        first, total = self._released, len(self.request.indices)
+        if len(self._done) < first:
+            return ()  # not before the last ones have voted
+        is_adaptive = self.request.certainty is not None
+        self._released = min(max(BLOCK, 2 * first), total) if is_adaptive else total
+        return self.request.indices[first : self._released]
 
     def task(self, indices: tuple[int, ...]) -> Task:
         """Give what a worker needs to run these lanes; the queue ends for it here."""
@@ -92,7 +101,6 @@ class Job:
         """Take finished lanes in; answer if they suffice. Gives how many turned out surplus."""
         self._timing += report.timing
         self._prompt_tokens = report.prompt_tokens
-        self.snr = report.snr or self.snr
         if report.diagnosis is not None:
             self.result.set_result(dict(report.diagnosis))
             return 0

@@ -1,9 +1,9 @@
 """What the API process and a worker say to each other. Plain data, no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class WorkerConfig:
     dtype: str
     threads: int
     prefix_cache_bytes: int
+    log_format: Literal["auto", "json", "text"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class RoundTask:
     model: str
     sampler: str
     tasks: tuple[Task, ...]
+    lane_limit: int  # of lanes on the device at once; a diagnosis may have more than one pass
 
 
 @dataclass(frozen=True)
@@ -111,4 +113,3 @@ class Ready:
     pid: int
     device: str
     failure: str | None = None
-    warm_seconds: float = field(default=0.0)

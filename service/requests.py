@@ -1,6 +1,7 @@
 """The bodies that the API takes, and their reading into jobs."""
 
 import secrets
+from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,7 +19,14 @@ Seed = Annotated[
     int | None,
     Field(ge=0, le=MAX_SEED, strict=True, description="Drawn, and reported, when absent."),
 ]
+Answer = (
+    Annotated[str, Field(max_length=64)]
+    | Annotated[int, Field(strict=True, ge=-(10**15), le=10**15)]
+    | Annotated[float, Field(strict=True, ge=-1e15, le=1e15)]
+    | None
+)
 SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
+_SOLVE_BUDGET, _DIAGNOSE_BUDGET = 8, 32
 _EXAMPLE = "Ann has 3 apples and buys 4 more. How many apples does she have?"
 
 
@@ -36,7 +44,9 @@ class SolveRequest(_Body):
     """A question, or several, and the budget to spend on each."""
 
     question: str | list[str] = Field(examples=[_EXAMPLE])
-    budget: int = Field(8, ge=1, strict=True, description="Trajectories to draw for each question.")
+    budget: int | None = Field(
+        None, ge=1, strict=True, description="Trajectories for each question; 8 when absent."
+    )
     sampler: SamplerText | None = Field(
         None,
         examples=["gts"],
@@ -67,13 +77,11 @@ class DiagnoseRequest(_Body):
     """A question to look at how samplers explore it; with `answer`, how well."""
 
     question: str = Field(examples=[_EXAMPLE])
-    answer: (
-        str | Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True)] | None
-    ) = Field(None, examples=[7])
+    answer: Answer = Field(None, examples=[7])
     samplers: list[SamplerText] | None = Field(
         None, min_length=1, description="Absent: one of every kind that the model supports."
     )
-    budget: int = Field(32, ge=2, strict=True)
+    budget: int | None = Field(None, ge=2, strict=True, description="32 when absent.")
     seed: Seed = None
     model: str | None = Field(None, min_length=1, max_length=200)
 
@@ -84,7 +92,8 @@ def solve_job(
     """Check one question of a /solve against the model and the limits."""
     model = catalog.get(body.model)
     spec = model.check_sampler(body.sampler)
-    _check_limits(question, body.budget, settings)
+    budget = min(_SOLVE_BUDGET, settings.max_budget) if body.budget is None else body.budget
+    _check_limits(question, budget, settings)
     if body.stop is not None and body.vote != "majority":
         raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
     if body.vote == "centroid" and not model.format.is_latent:
@@ -97,8 +106,8 @@ def solve_job(
         thoughts=model.format.thoughts,
         question=question,
         seed=_draw() if body.seed is None else body.seed,
-        indices=budget_indices(body.budget, include_deterministic=body.include_deterministic),
-        budget=body.budget,
+        indices=budget_indices(budget, include_deterministic=body.include_deterministic),
+        budget=budget,
         vote=body.vote,
         certainty=None if body.stop is None else body.stop.certainty,
     )
@@ -113,7 +122,8 @@ def diagnose_jobs(
         raise InputError(
             f"{len(samplers)} samplers; at most {settings.max_samplers}", param="samplers"
         )
-    _check_limits(body.question, body.budget, settings)
+    budget = min(_DIAGNOSE_BUDGET, settings.max_budget) if body.budget is None else body.budget
+    _check_limits(body.question, budget, settings)
     seed = _draw() if body.seed is None else body.seed
     specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
     return [
@@ -125,9 +135,9 @@ def diagnose_jobs(
             thoughts=model.format.thoughts,
             question=body.question,
             seed=seed,
-            indices=(DETERMINISTIC, *range(body.budget)),
-            budget=body.budget,
-            answer=None if body.answer is None else str(body.answer),
+            indices=(DETERMINISTIC, *range(budget)),
+            budget=budget,
+            answer=_plain(body.answer),
         )
         for spec in specs
     ]
@@ -145,6 +155,11 @@ def _check_limits(question: str, budget: int, settings: Settings) -> None:
         raise InputError(
             f"budget must be at most {settings.max_budget}, got {budget}", param="budget"
         )
+
+
+def _plain(answer: str | float | None) -> str | None:
+    """Write a number out without an exponent, which no answer has."""
+    return format(Decimal(repr(answer)), "f") if isinstance(answer, float | int) else answer
 
 
 def _draw() -> int:

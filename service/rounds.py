@@ -56,6 +56,13 @@ class Schedule:
         """Lanes that no round has taken yet."""
         return sum(len(demand.pending) for demand in self._demands.values())
 
+    def waiting_by_group(self) -> dict[Group, int]:
+        """Count the same by group."""
+        counts: dict[Group, int] = {}
+        for demand in self._demands.values():
+            counts[demand.group] = counts.get(demand.group, 0) + len(demand.pending)
+        return counts
+
     @property
     def waiting_jobs(self) -> int:
         """Jobs with lanes that no round has taken yet."""
@@ -64,6 +71,10 @@ class Schedule:
     def add(self, demand: Demand) -> None:
         """Take a job in, behind those that wait."""
         self._demands[demand.job_id] = demand
+
+    def extend(self, job_id: str, indices: Sequence[int]) -> None:
+        """Let more of a job's lanes run."""
+        self._demands[job_id].pending.extend(indices)
 
     def remove(self, job_id: str) -> int:
         """Forget a job; give how many of its lanes were never run."""

@@ -93,7 +93,8 @@ async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
         [job_request], deadline_ms=body.deadline_ms, is_streamed=body.stream
     )
     if body.stream:
-        stream = events(job, state.engine, state.metrics, state.settings, with_texts)
+        facts = request.state.facts
+        stream = events(job, state.engine, state.metrics, state.settings, with_texts, facts)
         headers = {"Cache-Control": "no-store"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
     (solved,) = await _answers(request, state, [job])
@@ -160,7 +161,7 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
         id=request_id,
         model=model.name,
         seed=requests[0].seed,
-        budget=body.budget,
+        budget=requests[0].budget,
         deterministic_answer=measured[0][1]["deterministic_answer"],
         samplers=[SamplerDiagnosisOut(sampler=sampler, **found) for sampler, found in measured],
     )

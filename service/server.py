@@ -18,6 +18,8 @@ from service.supervisor import WorkerMain, worker_main
 
 __all__ = ["serve"]
 
+_LAST_WORDS_SECONDS = 2  # for answers that are ready to reach their clients
+
 
 def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
     """Serve until told to stop. What is wrong with the settings is raised before the port opens."""
@@ -30,7 +32,7 @@ def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
         port=settings.port,
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
+        timeout_graceful_shutdown=_LAST_WORDS_SECONDS,
     )
     asyncio.run(_Server(config).run_until_drained(app.state.gts.engine))
 
@@ -64,6 +66,7 @@ class _Server(uvicorn.Server):
 
     async def _drain(self, engine: Engine) -> None:
         await engine.drain()
+        engine.close()  # whoever is still open is told so
         self.should_exit = True
 
 

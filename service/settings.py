@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latent.errors import InputError
+from latent.zoo import DEFAULT_MODEL
 
 __all__ = ["Settings", "read_tokens"]
 
@@ -16,7 +17,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    models: tuple[str, ...] = Field(("coconut-tiny",), min_length=1)
+    models: tuple[str, ...] = Field((DEFAULT_MODEL,), min_length=1)
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     devices: tuple[str, ...] = Field(("auto",), min_length=1)
@@ -43,7 +44,7 @@ class Settings(BaseModel):
         if self.max_budget > self.waiting_lanes:
             raise ValueError(
                 f"max_budget {self.max_budget} is more than waiting_lanes {self.waiting_lanes}: "
-                "no such request could ever be taken"
+                "such a request would be refused whenever another waits"
             )
         if self.protect_metrics and not self.tokens:
             raise ValueError("protect_metrics needs tokens; give a token file")

@@ -18,9 +18,15 @@ _HEARTBEAT = ": still thinking\n\n"
 
 
 async def events(
-    job: Job, engine: Engine, metrics: Metrics, settings: Settings, with_trajectories: bool
+    job: Job,
+    engine: Engine,
+    metrics: Metrics,
+    settings: Settings,
+    with_trajectories: bool,
+    facts: dict[str, Any],
 ) -> AsyncIterator[str]:
     """Tell what happens to a job; free its lanes if nobody listens any more."""
+    facts["stream_outcome"] = "cancelled"  # unless it comes to its end
     try:
         while not job.result.done():
             step = asyncio.ensure_future(job.progress.get())
@@ -45,13 +51,14 @@ async def events(
                 step.cancel()
                 if not done:
                     yield _HEARTBEAT
+        facts["stream_outcome"] = "error" if job.result.exception() else "ok"
         yield _last(job, metrics, with_trajectories)
     finally:
         engine.cancel(job)
 
 
 def _last(job: Job, metrics: Metrics, with_trajectories: bool) -> str:
-    error = None if job.result.cancelled() else job.result.exception()
+    error = job.result.exception()
     if isinstance(error, ServiceError):
         return _event("error", error.body())
     solved = job.result.result()

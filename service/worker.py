@@ -1,10 +1,11 @@
 """The device process: takes rounds off its connection, runs them, reports. One per device."""
 
+import logging
 import os
 import signal
 import time
-import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 
 import torch
@@ -12,14 +13,17 @@ import torch
 from latent.answers import parse_answer
 from latent.device import resolve_device, resolve_dtype
 from latent.errors import GtsError, InputError
+from latent.folders import DEFAULT_SAMPLER, sampler_folders
 from latent.quality import signal_to_noise
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
 from latent.specs import SamplerSpec
 from latent.store import load_reasoner, load_sampler
+from latent.trajectory import DETERMINISTIC
 from latent.zoo import resolve_sampler
 from service.diagnosis import diagnose
+from service.logs import set_up_logging
 from service.messages import (
     Failure,
     LaneReport,
@@ -35,6 +39,8 @@ from service.prefix_cache import PrefixCache
 
 __all__ = ["Worker", "main"]
 
+_log = logging.getLogger("gts.worker")
+
 _WARM_QUESTION = "1 + 1 ="
 _SNR_LANES = 16
 
@@ -43,14 +49,14 @@ def main(connection: Connection, config: WorkerConfig) -> None:
     """Serve rounds until the connection closes. Signals are the API process's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    started = time.perf_counter()
+    set_up_logging(config.log_format)
     try:
         worker = Worker(config)
         worker.warm_up()
     except GtsError as error:
         connection.send(Ready(os.getpid(), config.device, failure=str(error)))
         return
-    connection.send(Ready(os.getpid(), config.device, None, time.perf_counter() - started))
+    connection.send(Ready(os.getpid(), config.device))
     while True:
         try:
             task = connection.recv()
@@ -76,10 +82,12 @@ class Worker:
         self._prefixes = PrefixCache(config.prefix_cache_bytes)
 
     def warm_up(self) -> None:
-        """Run each model once, so that the first request does not pay for what is lazy."""
-        for reasoner in self._models.values():
-            sampler = Sampler(SamplerSpec("deterministic"))
-            rollout(reasoner, sampler, [Ask(reasoner.encode(_WARM_QUESTION), 0, (-1,))])
+        """Load every sampler and run each model once: what is wrong or slow shows before a request."""
+        for name, reasoner in self._models.items():
+            for sampler in sampler_folders(self._places[name].folder):
+                self._sampler(name, "gts" if sampler == DEFAULT_SAMPLER else f"gts:{sampler}")
+            plain = Sampler(SamplerSpec("deterministic"))
+            rollout(reasoner, plain, [Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))])
 
     def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
         """Run a round: prepare, roll out, report. A bad question fails alone."""
@@ -96,10 +104,11 @@ class Worker:
                 except GtsError as error:
                     results[item.job_id] = _blame(error)
                 except Exception:
-                    traceback.print_exc()
+                    _log.exception("a question could not be read")
                     results[item.job_id] = Failure("this question could not be read")
             good = [item for item in task.tasks if item.job_id in asks]
-            results |= self._isolated(work, reasoner, sampler, good, asks)
+            work = partial(work, reasoner, sampler, task.lane_limit)
+            results |= self._isolated(work, good, asks)
         except GtsError as error:
             results = {item.job_id: _blame(error) for item in task.tasks}
         except (torch.OutOfMemoryError, MemoryError):
@@ -113,36 +122,38 @@ class Worker:
 
     def _isolated(
         self,
-        work: Callable[..., dict[str, LaneReport | Failure]],
-        reasoner: Reasoner,
-        sampler: Sampler,
+        work: Callable[[Sequence[Task], dict[str, Ask]], dict[str, LaneReport | Failure]],
         tasks: Sequence[Task],
         asks: dict[str, Ask],
     ) -> dict[str, LaneReport | Failure]:
         """Run all together; if that raises, each by itself, so that only the culprits fail."""
         try:
-            return work(reasoner, sampler, tasks, asks) if tasks else {}
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
+            return work(tasks, asks) if tasks else {}
+        except (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError):
+            raise  # the last leaves a device that only a new process can use
         except GtsError as error:
             failure = _blame(error)
         except Exception:
-            traceback.print_exc()
+            _log.exception("a rollout failed")
             failure = Failure("the rollout failed on this question")
         if len(tasks) == 1:
             return {tasks[0].job_id: failure}
         results: dict[str, LaneReport | Failure] = {}
         for item in tasks:
-            results |= self._isolated(work, reasoner, sampler, [item], asks)
+            results |= self._isolated(work, [item], asks)
         return results
 
     def _solve(
-        self, reasoner: Reasoner, sampler: Sampler, tasks: Sequence[Task], asks: dict[str, Ask]
+        self,
+        reasoner: Reasoner,
+        sampler: Sampler,
+        lane_limit: int,
+        tasks: Sequence[Task],
+        asks: dict[str, Ask],
     ) -> dict[str, LaneReport | Failure]:
         keeps = isinstance(sampler, LearnedSampler)
-        done = rollout(
-            reasoner, sampler, [asks[item.job_id] for item in tasks], keep_thoughts=keeps
-        )
+        wanted = [asks[item.job_id] for item in tasks]
+        done = rollout(reasoner, sampler, wanted, keep_thoughts=keeps, lane_limit=lane_limit)
         reports: dict[str, LaneReport | Failure] = {}
         for item, result in zip(tasks, done, strict=True):
             self._prefixes.put(reasoner, asks[item.job_id].prompt, result.prefix)
@@ -150,12 +161,17 @@ class Worker:
         return reports
 
     def _diagnose(
-        self, reasoner: Reasoner, sampler: Sampler, tasks: Sequence[Task], asks: dict[str, Ask]
+        self,
+        reasoner: Reasoner,
+        sampler: Sampler,
+        lane_limit: int,
+        tasks: Sequence[Task],
+        asks: dict[str, Ask],
     ) -> dict[str, LaneReport | Failure]:
         reports: dict[str, LaneReport | Failure] = {}
         for item in tasks:
             truth = None if item.answer is None else parse_answer(item.answer)
-            done, measures = diagnose(reasoner, sampler, asks[item.job_id], truth)
+            done, measures = diagnose(reasoner, sampler, asks[item.job_id], truth, lane_limit)
             self._prefixes.put(reasoner, asks[item.job_id].prompt, done.prefix)
             reports[item.job_id] = LaneReport(
                 done.trajectories, done.prefix.length, done.timing, diagnosis=measures
@@ -208,4 +224,8 @@ def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
 
 
 def _blame(error: GtsError) -> Failure:
-    return Failure(str(error), error.param, is_users=True)
+    """Blame the user for a bad input only; what is wrong with our own files goes into the log."""
+    if isinstance(error, InputError):
+        return Failure(str(error), error.param, is_users=True)
+    _log.error("a round failed: %s", error)
+    return Failure("the model or sampler could not be used")

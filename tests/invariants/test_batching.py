@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from latent.lanes import LaneCache
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from tests.reasoners import QUESTIONS, make_reasoner
@@ -77,8 +78,9 @@ def test_a_prefix_handed_in_is_not_prefilled_again(monkeypatch: pytest.MonkeyPat
 
 def test_prompt_memory_does_not_grow_with_the_budget() -> None:
     reasoner = make_reasoner("coconut", "gpt2", dtype=torch.float32)
-    sizes = {solo(reasoner, "gaussian", QUESTIONS[1], n).prefix.nbytes for n in (2, 16, 128)}
-    assert len(sizes) == 1
+    prefix = reasoner.prefill([reasoner.encode(QUESTIONS[1])])[0]
+    held = {LaneCache([prefix], [n], capacity=4).prompt_kv.nbytes for n in (2, 16, 128)}
+    assert held == {prefix.kv.nbytes}
 
 
 def test_the_vocabulary_head_runs_for_answer_tokens_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from latent.store import save_reasoner
 from tests.reasoners import make_counting_reasoner, make_reasoner
 from tests.service.server import RunningServer, save_with_sampler
 
@@ -19,7 +20,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_with_sampler(make_reasoner("cot"), tmp_path_factory.mktemp("served") / "texting")
+    reasoner = make_reasoner("cot")
+    folder = tmp_path_factory.mktemp("served") / "texting"
+    save_reasoner(folder, reasoner.format, reasoner._model, reasoner.tokenizer)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """`gts` with a real worker that fails when a question tells it to: for tests of what happens then.
 
 "die": the process kills itself; "raise": the rollout raises; "memory": rounds of more than 16 lanes do
-not fit the device; "slow": every round takes half a second longer.
+not fit the device; "no room": none does; "slow": every round takes half a second longer.
 """
 
 import os
@@ -29,13 +29,14 @@ class FaultyWorker(service.worker.Worker):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().run(task)
 
-    def _solve(self, reasoner: Any, sampler: Any, tasks: Any, asks: Any) -> Any:
+    def _solve(self, reasoner: Any, sampler: Any, lane_limit: int, tasks: Any, asks: Any) -> Any:
         text = " ".join(item.question for item in tasks)
         if "raise" in text:
             raise RuntimeError("told to")
-        if "memory" in text and sum(len(item.indices) for item in tasks) > 16:
+        lanes = sum(len(item.indices) for item in tasks)
+        if "no room" in text or ("memory" in text and lanes > 16):
             raise torch.OutOfMemoryError("told to")
-        return super()._solve(reasoner, sampler, tasks, asks)
+        return super()._solve(reasoner, sampler, lane_limit, tasks, asks)
 
 
 def faulty_main(connection: Connection, config: WorkerConfig) -> None:

@@ -49,12 +49,20 @@ class RunningServer:
         self.process = subprocess.Popen(words, stderr=self._log, env=environment)
 
     def __enter__(self) -> "RunningServer":
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _wait(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended at its start: {self.log()}")
             if self.is_ready():
-                return self
+                return
             time.sleep(0.1)
         raise AssertionError("the server did not become ready")
 

@@ -1,6 +1,7 @@
 """Deaths, deadlines, disconnects, drains and limits, on real processes."""
 
 import asyncio
+import json
 import signal
 import socket
 import subprocess
@@ -86,12 +87,49 @@ def test_out_of_memory_halves_the_rounds_and_retries(faulty: RunningServer) -> N
     assert faulty.metric("gts_out_of_memory_total") >= 1
 
 
+def test_questions_that_never_fit_are_told_so_and_the_others_answered(
+    faulty: RunningServer,
+) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        hopeless = [pool.submit(solve, faulty, f"no room {n}", budget=4) for n in range(2)]
+        fine = pool.submit(solve, faulty, QUESTIONS[0], budget=4)
+        assert [each.result().status_code for each in hopeless] == [500, 500]
+        assert fine.result().status_code == 200
+
+
+def test_a_kill_during_a_stream_repeats_nothing(faulty: RunningServer) -> None:
+    whole = solve(faulty, "slow 11", budget=128).json()
+    body = {
+        "question": "slow 11",
+        "seed": 1,
+        "budget": 128,
+        "stream": True,
+        "include": ["trajectories"],
+    }
+    used, result = [], None
+    with httpx.stream("POST", f"{faulty.url}/solve", json=body, timeout=120) as answer:
+        for line in answer.iter_lines():
+            if not line.startswith("data: "):
+                continue
+            data = json.loads(line.removeprefix("data: "))
+            if "answer" in data:
+                result = data
+            else:
+                used.append(data["budget_used"])
+                if len(used) == 1:
+                    faulty.kill_worker()
+    assert used == sorted(set(used))
+    assert result is not None
+    assert result["trajectories"] == whole["trajectories"]
+    wait_for(faulty.is_ready)
+
+
 def test_a_deadline_returns_the_votes_so_far(faulty: RunningServer) -> None:
     wait_for(faulty.is_ready)
-    late = solve(faulty, "slow 3", budget=128, deadline_ms=1400).json()
+    late = solve(faulty, "slow 3", budget=256, deadline_ms=1400).json()
     assert late["partial"] is True
     assert late["stop_reason"] == "deadline"
-    assert 0 < late["budget_used"] < 128
+    assert 0 < late["budget_used"] < 256
     same = solve(faulty, "slow 3", budget=late["budget_used"]).json()
     assert late["candidates"] == same["candidates"]
     assert faulty.metric("gts_partial_total") >= 1
@@ -177,6 +215,35 @@ def test_tokens_guard_everything_but_the_probes(folder: Path, tmp_path: Path) ->
                 http.get("/metrics", headers={"Authorization": f"Bearer {token}"}).status_code
                 == code
             )
+
+
+def test_a_drain_that_takes_too_long_tells_those_who_wait(folder: Path) -> None:
+    flags = ("--drain-seconds", "1", "--lane-limit", "16")
+    with (
+        RunningServer(folder, is_faulty=True, flags=flags) as server,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        open_one = pool.submit(solve, server, "slow 8", budget=256)
+        wait_for(lambda: server.metric("gts_open_questions") == 1, seconds=10)
+        server.process.send_signal(signal.SIGTERM)
+        assert open_one.result().status_code == 503
+        assert open_one.result().json()["error"]["code"] == "draining"
+        assert server.process.wait(timeout=10) == 0
+
+
+def test_two_devices_share_the_work_and_heartbeats_fill_the_silence(folder: Path) -> None:
+    flags = ("--device", "cpu", "--device", "cpu", "--heartbeat-seconds", "0.2")
+    with (
+        RunningServer(folder, is_faulty=True, flags=flags) as server,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        assert len(server.worker_pids()) == 2
+        slow = [pool.submit(solve, server, f"slow {n}", budget=16) for n in (1, 2)]
+        wait_for(lambda: server.metric("gts_running_lanes") == 32, seconds=10)
+        assert all(each.result().status_code == 200 for each in slow)
+        body = {"question": "slow 3", "budget": 16, "stream": True}
+        answer = httpx.post(f"{server.url}/solve", json=body, timeout=60)
+        assert ": still thinking" in answer.text
 
 
 def test_sigterm_drains_and_exits_0(folder: Path) -> None:

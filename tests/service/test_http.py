@@ -61,11 +61,13 @@ def test_every_vote_is_served(http: httpx.Client, vote: str) -> None:
 
 
 def test_an_adaptive_budget_stops_at_a_checkpoint_and_equals_that_budget(
-    http: httpx.Client,
+    http: httpx.Client, server: RunningServer
 ) -> None:
+    before = server.metric("gts_trajectories_total")
     adaptive = solve(http, budget=128, stop={"certainty": 0.6})
     assert adaptive["stop_reason"] == "certainty"
     assert adaptive["budget_used"] in (4, 8, 16, 32, 64)
+    assert server.metric("gts_trajectories_total") - before <= max(16, adaptive["budget_used"])
     fixed = solve(http, budget=adaptive["budget_used"])
     assert adaptive["candidates"] == fixed["candidates"]
     assert solve(http, budget=16, stop={"certainty": 0.9999999})["stop_reason"] == "budget"
@@ -110,6 +112,35 @@ def test_diagnose_without_the_answer_gives_the_rest(http: httpx.Client) -> None:
     assert found["sampling_gain"] is found["regime"] is found["gains"] is None
     assert found["vote_curve"][0]["passes"] is None
     assert found["js_divergence"] > 0
+
+
+@pytest.mark.parametrize("answer", ["1" * 65, "1" * 60, "none", True, 1e300, 1e-05])
+def test_an_answer_that_no_model_could_give_is_named(http: httpx.Client, answer: Any) -> None:
+    refused = http.post("/diagnose", json={"question": QUESTION, "answer": answer, "budget": 4})
+    assert refused.status_code == 422
+    assert refused.json()["error"]["param"] == "answer"
+
+
+def test_numbers_are_read_as_they_are_meant(http: httpx.Client) -> None:
+    def gains(answer: Any) -> Any:
+        body = {
+            "question": QUESTION,
+            "budget": 4,
+            "seed": 1,
+            "samplers": ["gaussian"],
+            "answer": answer,
+        }
+        found = http.post("/diagnose", json=body).json()["samplers"][0]
+        return found["gains"], found["sampling_gain_whole_answer"]
+
+    assert gains(12) == gains(12.0) == gains("12") == gains("$12.00")
+    assert gains(0.01) == gains("0.01") != gains(-3)
+
+
+def test_the_vote_curve_ends_at_the_budget(http: httpx.Client) -> None:
+    body = {"question": QUESTION, "budget": 20, "samplers": ["gts"]}
+    curve = http.post("/diagnose", json=body).json()["samplers"][0]["vote_curve"]
+    assert [point["budget"] for point in curve] == [1, 2, 4, 8, 16, 20]
 
 
 def test_a_text_reasoner_is_served_beside_it(http: httpx.Client) -> None:
@@ -198,11 +229,13 @@ def test_a_bad_field_is_named(
     assert error["type"] == "invalid_request"
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b'{"question": "a}', b"\xff\xfe", b"[1,", b"nul"])
+@pytest.mark.parametrize(
+    "content", [b"{", b'{"question": "a}', b"\xff\xfe", b"[1,", b"nul", b"[" * 100_000]
+)
 def test_broken_json_is_a_400(http: httpx.Client, content: bytes) -> None:
     answer = http.post("/solve", content=content, headers={"content-type": "application/json"})
-    assert answer.status_code in (400, 422)
-    assert answer.json()["error"]["type"] == "invalid_request"
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "bad_json"
 
 
 @pytest.mark.parametrize(
