@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 import typer
 
-from cli import import_, models, serve, solve
+from cli import import_, models, serve, solve, train
 from latent.errors import GtsError
 
 __all__ = ["app", "main"]
@@ -23,6 +23,7 @@ app.command("solve")(solve.solve_command)
 app.command("serve")(serve.serve_command)
 app.command("models")(models.models_command)
 app.add_typer(import_.app, name="import")
+app.add_typer(train.app, name="train")
 
 
 def _version(is_asked: bool) -> None:

@@ -1,0 +1,64 @@
+"""`gts train sampler`: trains a GTS for a frozen reasoner; under torchrun, on several ranks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def sampler(
+    model: Annotated[str, typer.Option(help="An embedded reasoner's name, or a reasoner folder.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
+    data: Annotated[
+        str, typer.Option(help="embedded, a JSONL file (plain or GSM8K), or GSM8K-Aug lines.")
+    ] = "embedded",
+    problems: Annotated[
+        int | None, typer.Option(help="How many of the questions to use (embedded: 20000).")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="default (ours) or paper (the literal recipe).")] = (
+        "default"
+    ),
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="field=value, any field of the configuration; repeatable."),
+    ] = None,
+    show_config: Annotated[
+        bool, typer.Option("--show-config", help="Print the configuration, and do nothing.")
+    ] = False,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 25,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+) -> None:
+    """Train a sampler: sample, score, update, and keep the best by validation pass@N.
+
+    Example: gts train sampler --model coconut-tiny --out runs/gts --set steps=500 --set alpha=0
+
+    Ranks: torchrun --nproc-per-node 2 --no-python gts train sampler --model coconut-tiny --out runs/gts
+    """
+    from latent.errors import InputError
+    from trainer.config import PRESETS
+
+    if preset not in PRESETS:
+        raise InputError(f"unknown preset {preset!r}; use {' or '.join(PRESETS)}", param="preset")
+    config = PRESETS[preset].changed(settings or [])
+    if show_config:
+        for name, value in config.to_json().items():
+            typer.echo(f"{name}={value}")
+        return
+    from trainer.launch import SamplerRun, launch
+
+    launch(
+        SamplerRun(
+            model=model,
+            data=data,
+            problems=problems,
+            out=out,
+            config=config,
+            checkpoint_every=checkpoint_every,
+            device=device,
+            threads=threads,
+        )
+    )

@@ -1,0 +1,42 @@
+"""`gts train backbone`: the command reaches the run and says what came of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.train_backbone import app
+from latent.errors import FormatError
+
+
+def test_a_small_run_from_nothing_leaves_a_reasoner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["cot", "--out", str(tmp_path / "run"), "--steps", "2", "--problems", "50"]
+    arguments += ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--test", ""]
+    monkeypatch.setattr("sys.argv", ["gts", "train", "backbone", *arguments])
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "accuracy 0.000 of 500" in result.output
+    card = json.loads((tmp_path / "run" / "reasoner" / "reasoner.json").read_text())
+    assert card["provenance"]["command"].startswith("gts train backbone cot --out ")
+
+
+def test_stage_steps_that_are_no_numbers_are_a_usage_error(tmp_path: Path) -> None:
+    arguments = ["codi", "--out", str(tmp_path), "--stage-steps", "2,x"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "numbers with commas" in result.output
+
+
+def test_a_malformed_row_is_named_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"question": "q"}\n')
+    arguments = ["cot", "--out", str(tmp_path / "run"), "--data", str(data)]
+    monkeypatch.setattr("sys.argv", ["gts", "train", "backbone", *arguments])
+    with pytest.raises(FormatError, match="line 1"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert not (tmp_path / "run").exists()

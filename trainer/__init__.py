@@ -1,0 +1,1 @@
+"""Learning: backbones that think in hidden states, and the samplers that perturb them."""

@@ -1,0 +1,92 @@
+"""The settings of a backbone run, what they must satisfy, and the learning rate they imply."""
+
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from latent.errors import InputError
+from trainer.models import Architecture
+
+OPTIMIZERS = ("adamw", "muon")
+RECIPES = ("coconut", "codi", "cot")
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Everything that decides the result of a backbone run."""
+
+    recipe: str
+    stage_steps: tuple[int, ...]
+    settle_steps: int = 500  # coconut only: the last steps, with dropout
+    architecture: Architecture = field(default_factory=Architecture)
+    init: str | None = None
+    data: str = "embedded:train"
+    validation: str = "embedded:validation"
+    test: str | None = "embedded:test"
+    train_problems: int = 150_000
+    validation_problems: int = 500
+    test_problems: int = 1000
+    thoughts_per_step: int = 2
+    with_thoughts: bool = True
+    codi_thoughts: int = 6
+    projection_hidden: int = 256
+    gamma: float = 1.0
+    review_share: float = 0.15
+    batch: int = 32
+    optimizer: str = "muon"  # muon or adamw
+    learning_rate: float = 4e-3
+    final_rate_share: float = 0.03
+    warmup_steps: int = 100
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    seed: int = 0
+    log_every: int = 50
+    examine_every: int = 500
+    checkpoint_every: int = 250
+
+    def as_plain(self) -> dict[str, Any]:
+        """Return the settings as JSON and checkpoints hold them."""
+        return {**asdict(self), "stage_steps": list(self.stage_steps)}
+
+
+def check_config(config: BackboneConfig) -> None:
+    """Refuse what can't be trained, naming the option."""
+    if config.recipe not in RECIPES:
+        raise InputError(f"recipe is {config.recipe!r}; it must be one of {', '.join(RECIPES)}")
+    given = len(config.stage_steps)
+    if config.recipe == "codi" and given < 2:
+        raise InputError(
+            f"stage_steps has {given} entries; codi needs 2 or more: teacher, perhaps one for each "
+            "further step replaced by thoughts, thoughts only"
+        )
+    if config.recipe == "coconut" and given < 3:
+        raise InputError(
+            f"stage_steps has {given} entries; coconut needs 3 or more: text, one for each "
+            "further step replaced by thoughts, thoughts only"
+        )
+    if not config.stage_steps or min(config.stage_steps) < 1:
+        raise InputError("every entry of stage_steps must be 1 or more")
+    if config.optimizer not in OPTIMIZERS:
+        raise InputError(f"optimizer is {config.optimizer!r}; it must be adamw or muon")
+    if config.settle_steps < 1:
+        raise InputError(f"settle_steps is {config.settle_steps}; it must be 1 or more")
+    if config.batch < 1:
+        raise InputError(f"batch is {config.batch}; it must be 1 or more")
+
+
+def learning_rate(config: BackboneConfig, within: int, steps: int, rate_share: float) -> float:
+    """Return the rate of a step of a stage: linear warm-up, then a cosine to the final share."""
+    warm = min(1.0, (within + 1) / max(1, min(config.warmup_steps, steps // 5)))
+    share = config.final_rate_share
+    cosine = share + (1 - share) * 0.5 * (1 + math.cos(math.pi * within / steps))
+    return config.learning_rate * rate_share * warm * cosine
+
+
+def fit_plan(config: BackboneConfig, planned_seconds: float, minutes: float) -> BackboneConfig:
+    """Scale the steps of all stages alike so that together they take about `minutes`."""
+    share = minutes * 60 / planned_seconds
+    return replace(
+        config,
+        stage_steps=tuple(max(1, round(steps * share)) for steps in config.stage_steps),
+        settle_steps=max(1, round(config.settle_steps * share)),
+    )

@@ -1,0 +1,89 @@
+"""Puts a sampler run together from names: reasoner, data, ranks, progress; then trains and publishes."""
+
+import os
+import shlex
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from latent.errors import InputError
+from latent.store import load_reasoner
+from latent.zoo import resolve_model
+from trainer.card import Provenance
+from trainer.config import SamplerConfig
+from trainer.episodes import ReasonerEnvironment
+from trainer.progress import Progress
+from trainer.questions import load_questions
+from trainer.ranks import joined_ranks
+from trainer.record import describe
+from trainer.report import publish
+from trainer.train import TrainingResult, train
+
+__all__ = ["SamplerRun", "launch"]
+
+
+@dataclass(frozen=True)
+class SamplerRun:
+    """What the command line says."""
+
+    model: str
+    data: str
+    problems: int | None
+    out: Path
+    config: SamplerConfig
+    checkpoint_every: int = 25
+    device: str = "cpu"
+    threads: int | None = None
+
+
+def launch(run: SamplerRun) -> TrainingResult:
+    """Train a sampler, or go on with it, and write what it leaves."""
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
+    device = _device(run.device)
+    reasoner = load_reasoner(resolve_model(run.model), device=str(device))
+    environment = ReasonerEnvironment(reasoner, run.config.sites)
+    sets = load_questions(run.data, run.problems, run.config)
+    total = run.config.step_count(len(sets.train))
+    with (
+        joined_ranks(device) as ranks,
+        Progress(total, 0) if ranks.is_first else nullcontext() as progress,
+    ):
+        result = train(
+            environment,
+            sets.train,
+            sets.validation,
+            run.out,
+            run.config,
+            ranks=ranks,
+            live=progress,
+            checkpoint_every=run.checkpoint_every,
+        )
+        if ranks.is_first:
+            provenance = Provenance(shlex.join(["gts", *sys.argv[1:]]), run.data, len(sets.train))
+            publish(environment, result, run.config, provenance, run.out)
+            assert progress is not None
+            budget = run.config.validation_budget
+            progress.note(
+                f"{result.reason}; kept step {result.best.step}: {describe(result.best, budget)}"
+            )
+            progress.note(f"sampler in {run.out}")
+        ranks.wait()
+    return result
+
+
+def _device(name: str) -> torch.device:
+    """Give the device; under torchrun `cuda` is each rank's own."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InputError(
+            f"unknown device {name!r}; use cpu, cuda or cuda:N", param="device"
+        ) from None
+    if name == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    return device
