@@ -1,6 +1,6 @@
 """The service against its own worker: throughput under load, and overhead when idle.
 
-    python -m benchmarks.service [--model coconut-tiny] [--seconds 20] [--clients 64]
+    python -m benchmarks.service [--model NAME] [--sampler SPEC] [--seconds 20] [--clients 64]
 
 Throughput: lanes per second of 64 HTTP clients with mixed budgets, against the same mix given to the
 worker's own code in rounds of the same size, in this process. Overhead: an idle server's answer time
@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 import torch
 
-from latent.zoo import resolve_model
+from latent.zoo import DEFAULT_MODEL, resolve_model
 from service.messages import ModelPlace, RoundTask, Task, WorkerConfig
 from service.worker import Worker
 
@@ -32,7 +32,7 @@ QUESTIONS = tuple(
 PORT, LANE_LIMIT = 8765, 256
 
 
-def offline_rate(folder: Path, seconds: float) -> float:
+def offline_rate(folder: Path, sampler: str, seconds: float) -> float:
     """Give the worker's lanes per second on full rounds of the mix."""
     config = WorkerConfig((ModelPlace("model", folder),), "cpu", "auto", 1, 256 * 2**20)
     worker, dice = Worker(config), random.Random(0)
@@ -44,12 +44,12 @@ def offline_rate(folder: Path, seconds: float) -> float:
             count = min(dice.choice(BUDGETS), room)
             tasks.append(Task(str(room), dice.choice(QUESTIONS), 1, tuple(range(count))))
             room -= count
-        worker.run(RoundTask(0, "solve", "model", "gts", tuple(tasks)))
+        worker.run(RoundTask(0, "solve", "model", sampler, tuple(tasks), LANE_LIMIT))
         lanes += LANE_LIMIT
     return lanes / (time.perf_counter() - started)
 
 
-def served_rate(clients: int, seconds: float) -> float:
+def served_rate(clients: int, sampler: str, seconds: float) -> float:
     """Give the lanes per second that HTTP clients get."""
     done = [0] * clients
     until = time.perf_counter() + seconds
@@ -59,7 +59,8 @@ def served_rate(clients: int, seconds: float) -> float:
         with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
             while time.perf_counter() < until:
                 budget = dice.choice(BUDGETS)
-                body = {"question": dice.choice(QUESTIONS), "budget": budget, "seed": 1}
+                question = dice.choice(QUESTIONS)
+                body = {"question": question, "budget": budget, "seed": 1, "sampler": sampler}
                 if http.post("/solve", json=body).status_code == 200:
                     done[n] += budget
 
@@ -90,7 +91,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", default="coconut-tiny")
+    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--sampler", default="token:1.0")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--clients", type=int, default=64)
     options = parser.parse_args()
@@ -98,7 +100,7 @@ def main() -> None:
     folder = resolve_model(options.model).resolve()
     script = Path(sys.executable).parent / "gts"
     flags = ["--port", str(PORT), "--threads", "1", "--lane-limit", str(LANE_LIMIT)]
-    offline = offline_rate(folder, options.seconds)
+    offline = offline_rate(folder, options.sampler, options.seconds)
     with subprocess.Popen(
         [script, "serve", "--model", folder, *flags],
         stderr=subprocess.DEVNULL,
@@ -107,7 +109,7 @@ def main() -> None:
         try:
             _wait_until_ready()
             overhead = idle_overhead_ms()
-            served = served_rate(options.clients, options.seconds)
+            served = served_rate(options.clients, options.sampler, options.seconds)
         finally:
             server.terminate()
     print(f"worker offline    {offline:8.0f} lanes/s")
