@@ -20,7 +20,8 @@ test: $(STAMP)
 	$(VENV)/bin/pytest
 
 constraints: $(STAMP)
-	{ sed -n 1p constraints.txt; $(PIP) freeze --exclude-editable | sed 's/^torch==.*/torch==2.13.0/'; } > .constraints.new
+	{ echo '# The exact versions that the Makefile and CI install with. Regenerate: make constraints'; \
+	  $(PIP) freeze --exclude-editable | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > .constraints.new
 	mv .constraints.new constraints.txt
 
 clean:
