@@ -100,6 +100,7 @@ def main() -> None:
     folder = resolve_model(options.model).resolve()
     script = Path(sys.executable).parent / "gts"
     flags = ["--port", str(PORT), "--threads", "1", "--lane-limit", str(LANE_LIMIT)]
+    flags += ["--round-seconds", "3"]  # rounds as large as the offline ones
     offline = offline_rate(folder, options.sampler, options.seconds)
     with subprocess.Popen(
         [script, "serve", "--model", folder, *flags],

@@ -172,7 +172,7 @@ class LaneCache(Cache):
         g = own.shape[2]  # query heads that share a key head; they go along with the lanes
         dense = own.view(r, n, h, g, d).transpose(1, 2).reshape(r, h, n * g, d)
         to_prompt = (dense @ prompt_k.mT).view(r, h, n, g, p)
-        to_suffix = (own @ suffix_k.mT).view(r, n, h, g, -1).transpose(1, 2)
+        to_suffix = _times(own, suffix_k.mT).view(r, n, h, g, -1).transpose(1, 2)
         if self.prompt_bias is not None:
             to_prompt = to_prompt + self.prompt_bias[group.questions]
         if self.suffix_bias is not None:
@@ -184,7 +184,7 @@ class LaneCache(Cache):
             mask = self._attention_mask(layer, h * g, group)
             weights = weights * mask.view(r, n, h, g, -1).transpose(1, 2)
         from_prompt = (weights[..., :p].reshape(r, h, n * g, p) @ prompt_v).view(r, h, n, g, d)
-        from_suffix = weights[..., p:].transpose(1, 2).reshape(r * n, h, g, -1) @ suffix_v
+        from_suffix = _times(weights[..., p:].transpose(1, 2).reshape(r * n, h, g, -1), suffix_v)
         together = from_prompt.transpose(1, 2).reshape(r * n, h, g, d) + from_suffix
         return together.reshape(r * n, h * g, d)
 
@@ -231,6 +231,13 @@ def lane_attention(
 
 
 AttentionInterface.register(ATTENTION_NAME, lane_attention)
+
+
+def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Multiply (…, g, a) by (…, a, b); a single row elementwise, where libraries are slow."""
+    if left.shape[-2] > 1:
+        return left @ right
+    return (left.mT * right).sum(-2, keepdim=True)
 
 
 def _group(counts: Sequence[int]) -> tuple[_Group, ...]:
