@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal, DecimalException
 
-__all__ = ["TOLERANCE", "format_answer", "parse_answer", "same_answer"]
+__all__ = ["TOLERANCE", "format_answer", "parse_answer", "same_answer", "show_answer"]
 
 TOLERANCE = Decimal("0.001")
 
@@ -31,6 +31,11 @@ def same_answer(left: Decimal | None, right: Decimal | None) -> bool:
 def format_answer(answer: Decimal) -> str:
     """Print an answer without exponent, trailing zeros or separators."""
     return format(_canonical(answer), "f")
+
+
+def show_answer(answer: Decimal | None) -> str | None:
+    """Print an answer as users see it; an unparsable one is None."""
+    return None if answer is None else format_answer(answer)
 
 
 def _canonical(value: Decimal) -> Decimal:

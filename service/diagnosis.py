@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from latent import quality
-from latent.answers import format_answer, same_answer
+from latent.answers import same_answer, show_answer
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from latent.samplers import LearnedSampler, Sampler
@@ -41,7 +41,7 @@ def diagnose(
     js = float(shift.mean()) if len(shift) else 0.0
     gain = max(gains) if gains else None
     return done, {
-        "deterministic_answer": _shown(ballots[0].answer),
+        "deterministic_answer": show_answer(ballots[0].answer),
         "sampling_gain": gain,
         "sampling_gain_whole_answer": whole_gain,
         "gain_share": quality.gain_rate(torch.tensor(gains)) if gains else None,
@@ -65,7 +65,7 @@ def _vote_curve(ballots: list[Ballot], truth: Decimal | None) -> list[dict[str, 
         curve.append(
             {
                 "budget": budget,
-                "answer": _shown(winner.answer),
+                "answer": show_answer(winner.answer),
                 "share": winner.share,
                 "passes": None if truth is None else any(is_right),
                 "majority_correct": None if truth is None else same_answer(winner.answer, truth),
@@ -84,7 +84,3 @@ def _heads(sampler: Sampler, contexts: torch.Tensor | None) -> dict[str, Any]:
         "snr": quality.signal_to_noise(mean, std).tolist(),
         "sigma": std.square().mean(-1).sqrt().mean(0).tolist(),
     }
-
-
-def _shown(answer: Decimal | None) -> str | None:
-    return None if answer is None else format_answer(answer)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from latent.answers import format_answer
+from latent.answers import show_answer
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Candidate, Tally
 from service.errors import ErrorResponse
@@ -126,7 +126,7 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
         budget_used=count,
         stop_reason=solved.stop_reason,
         partial=solved.stop_reason == "deadline",
-        answer=None if winner.answer is None else format_answer(winner.answer),
+        answer=show_answer(winner.answer),
         confidence=winner.share,
         confidence_kind="share",
         candidates=candidates_out(solved.tally),
@@ -154,7 +154,7 @@ def candidates_out(tally: Tally) -> list[CandidateOut]:
 
 def _candidate(candidate: Candidate) -> CandidateOut:
     return CandidateOut(
-        answer=None if candidate.answer is None else format_answer(candidate.answer),
+        answer=show_answer(candidate.answer),
         votes=candidate.votes,
         share=candidate.share,
         confidence=candidate.confidence,
@@ -166,7 +166,7 @@ def _trajectory(trajectory: Trajectory) -> TrajectoryOut:
     return TrajectoryOut(
         index=trajectory.index,
         text=trajectory.text,
-        answer=None if trajectory.answer is None else format_answer(trajectory.answer),
+        answer=show_answer(trajectory.answer),
         logprob=trajectory.logprob,
         confidence=trajectory.confidence,
     )
