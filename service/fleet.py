@@ -5,6 +5,7 @@ Knows rounds and processes; what the lanes are for is the engine's business.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ _log = logging.getLogger("gts.fleet")
 _RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)
 _FIRST_LANES = 2 * BLOCK  # of a group whose speed nobody knows yet
 _UNKNOWN = 0.01  # seconds per lane of a group that has not run yet
-_HOPELESS_STARTS = 3  # in a row, with no other worker up
+_HOPELESS_STARTS, _HOPELESS_SECONDS = 3, 60.0  # in a row, and with no worker up for so long
 _SPEED_MEMORY = 0.8  # of the moving average of seconds per lane
 _SPEEDS_KEPT = 64  # specs are the users' to invent
 
@@ -90,6 +91,7 @@ class Fleet:
         self._seconds_per_lane: dict[Group, float] = {}
         self._started: asyncio.Future[str | None] | None = None
         self._is_closed = False
+        self._last_ready = time.monotonic()
 
     @property
     def is_ready(self) -> bool:
@@ -193,13 +195,16 @@ class Fleet:
             return
         was_ready, device.is_ready = device.is_ready, False
         device.failed_starts = 0 if was_ready else device.failed_starts + 1
+        if was_ready or self.is_ready:
+            self._last_ready = time.monotonic()
         _log.error("worker died", extra={"pid": process.pid, "device": device.config.device})
         if self._started is not None and not self._started.done():
             self._started.set_result("a worker died while it was starting; see the log")
             return
         lost, device.running = device.running, None
         self._dispatcher.on_lost(lost)
-        if device.failed_starts >= _HOPELESS_STARTS and not self.is_ready:
+        down = time.monotonic() - self._last_ready
+        if device.failed_starts >= _HOPELESS_STARTS and down >= _HOPELESS_SECONDS:
             self._dispatcher.on_stuck()
         wait = _RESTART_SECONDS[min(device.deaths_in_a_row, len(_RESTART_SECONDS) - 1)]
         device.deaths_in_a_row += 1
