@@ -29,6 +29,10 @@ Heads = Annotated[int, typer.Option(help="Attention heads.")]
 Batch = Annotated[int, typer.Option(help="Problems in a batch.")]
 Rate = Annotated[float, typer.Option("--lr", help="Highest learning rate of each stage.")]
 Optimizer = Annotated[str, typer.Option(help="muon (from scratch) or adamw (pretrained).")]
+SupervisedSteps = Annotated[
+    int,
+    typer.Option(help="Teach the thoughts up to so many equations, two thoughts each; 0: none."),
+]
 Problems = Annotated[int, typer.Option(help="How many rows of the data to use.")]
 Seed = Annotated[int, typer.Option(help="Decides weights, batches and dropout.")]
 Threads = Annotated[int, typer.Option(help="CPU threads.")]
@@ -45,6 +49,7 @@ def coconut(
     settle_steps: Annotated[int, typer.Option(help="Last steps, with dropout.")] = 500,
     thoughts_per_step: Annotated[int, typer.Option(help="Thoughts for a replaced step.")] = 2,
     thoughts: Annotated[bool, typer.Option(help="--no-thoughts trains the control.")] = True,
+    supervised_steps: SupervisedSteps = 0,
     minutes: Minutes = None,
     width: Width = 128,
     layers: Layers = 4,
@@ -74,6 +79,7 @@ def coconut(
             settle_steps=settle_steps,
             thoughts_per_step=thoughts_per_step,
             with_thoughts=thoughts,
+            supervised_steps=supervised_steps,
             batch=batch,
             optimizer=optimizer,
             learning_rate=lr,
@@ -96,6 +102,7 @@ def codi(
     thoughts: Annotated[int, typer.Option(help="Thoughts before the answer.")] = 6,
     projection: Annotated[int, typer.Option(help="Hidden width of the projection.")] = 256,
     gamma: Annotated[float, typer.Option(help="Weight of the distillation.")] = 1.0,
+    supervised_steps: SupervisedSteps = 0,
     minutes: Minutes = None,
     width: Width = 128,
     layers: Layers = 4,
@@ -128,6 +135,7 @@ def codi(
             codi_thoughts=thoughts,
             projection_hidden=projection,
             gamma=gamma,
+            supervised_steps=supervised_steps,
             batch=batch,
             optimizer=optimizer,
             learning_rate=lr,

@@ -31,6 +31,7 @@ from trainer.models import build_decoder, load_pretrained, set_dropout
 from trainer.muon import find_tables, make_optimizer
 from trainer.progress import Progress
 from trainer.recipes import Recipe, build_recipe, layout_of
+from trainer.step_codes import StepCodes
 from trainer.thinking import Feedback, identity
 from trainer.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer
 
@@ -116,6 +117,7 @@ class BackboneRun:
             lambda examples: self.recipe.examination(stage, examples),
             self.feedback,
             ablation,
+            self.codes if self.recipe.stages[stage].is_told else None,
         )
 
     def _initialise(self) -> PreTrainedTokenizerFast:
@@ -127,6 +129,9 @@ class BackboneRun:
         if config.recipe == "codi":
             self.projection = ProjectionMLP(self.model.config.hidden_size, config.projection_hidden)
             self.feedback = self.projection
+        self.codes: StepCodes | None = None
+        if config.supervised_steps:
+            self.codes = StepCodes(self.model.config.hidden_size)
         self.step = 0
         self._entered: Stage | None = None
         self.optimizer = self._new_optimizer()
@@ -180,18 +185,23 @@ class BackboneRun:
         raise AssertionError("the plan is over")
 
     def _parameters(self) -> list[nn.Parameter]:
-        extra = self.projection.parameters() if self.projection else ()
-        return [*self.model.parameters(), *extra]
+        return [parameter for part in self._parts() for parameter in part.parameters()]
+
+    def _parts(self) -> list[nn.Module]:
+        parts = (self.model, self.projection, self.codes)
+        return [part for part in parts if part is not None]
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        return make_optimizer(self.config, self._parameters(), find_tables(self.model))
+        tables = set().union(*map(find_tables, self._parts()))
+        return make_optimizer(self.config, self._parameters(), tables)
 
     def _load(self, source: str, limit: int) -> Corpus:
         rows = load_rows(source, limit)
         return Corpus(encode_rows(rows, self.tokenizer, self.layout, self.eos))
 
     def _build_recipe(self) -> Recipe:
-        return build_recipe(self.config, self.start, self.end, len(self.answer_prefix))
+        prefix_length = len(self.answer_prefix)
+        return build_recipe(self.config, self.start, self.end, prefix_length, self.codes)
 
     def _save(self) -> None:
         save_checkpoint(
@@ -202,6 +212,7 @@ class BackboneRun:
                 "config": self.config.as_plain(),
                 "model": self.model.state_dict(),
                 "projection": self.projection.state_dict() if self.projection else None,
+                "codes": self.codes.state_dict() if self.codes else None,
                 "optimizer": self.optimizer.state_dict(),
             },
         )
@@ -221,6 +232,8 @@ class BackboneRun:
         self.model.load_state_dict(state["model"])
         if self.projection:
             self.projection.load_state_dict(state["projection"])
+        if self.codes:
+            self.codes.load_state_dict(state["codes"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.seconds = state["step"], state["seconds"]
 

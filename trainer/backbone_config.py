@@ -28,6 +28,7 @@ class BackboneConfig:
     test_problems: int = 1000
     thoughts_per_step: int = 2
     with_thoughts: bool = True
+    supervised_steps: int = 0  # 0: thoughts learn from the answer alone
     codi_thoughts: int = 6
     projection_hidden: int = 256
     gamma: float = 1.0
@@ -54,24 +55,40 @@ def check_config(config: BackboneConfig) -> None:
     if config.recipe not in RECIPES:
         raise InputError(f"recipe is {config.recipe!r}; it must be one of {', '.join(RECIPES)}")
     given = len(config.stage_steps)
-    if config.recipe == "codi" and given < 2:
+    if config.supervised_steps:
+        _check_supervised(config)
+    elif config.recipe == "codi" and given < 2:
         raise InputError(
             f"stage_steps has {given} entries; codi needs 2 or more: teacher, perhaps one for each "
             "further step replaced by thoughts, thoughts only"
         )
-    if config.recipe == "coconut" and given < 3:
+    elif config.recipe == "coconut" and given < 3:
         raise InputError(
             f"stage_steps has {given} entries; coconut needs 3 or more: text, one for each "
             "further step replaced by thoughts, thoughts only"
         )
-    if not config.stage_steps or min(config.stage_steps) < 1:
-        raise InputError("every entry of stage_steps must be 1 or more")
+    # What --init brings need not be learned again.
+    needed = config.stage_steps[1:] if config.init and given > 1 else config.stage_steps
+    if min(needed, default=0) < 1 or config.stage_steps[0] < 0:
+        raise InputError("every entry of stage_steps must be 1 or more (with --init, the first 0)")
     if config.optimizer not in OPTIMIZERS:
         raise InputError(f"optimizer is {config.optimizer!r}; it must be adamw or muon")
     if config.settle_steps < 1:
         raise InputError(f"settle_steps is {config.settle_steps}; it must be 1 or more")
     if config.batch < 1:
         raise InputError(f"batch is {config.batch}; it must be 1 or more")
+
+
+def _check_supervised(config: BackboneConfig) -> None:
+    if config.supervised_steps < 0:
+        raise InputError(f"supervised_steps is {config.supervised_steps}; it must be 0 or more")
+    if config.recipe == "cot" or not config.with_thoughts:
+        raise InputError("supervised_steps needs thoughts: leave it out")
+    if len(config.stage_steps) != 3:
+        raise InputError(
+            f"stage_steps has {len(config.stage_steps)} entries; with supervised_steps it needs 3: "
+            "text, steps told, thoughts only"
+        )
 
 
 def learning_rate(config: BackboneConfig, within: int, steps: int, rate_share: float) -> float:

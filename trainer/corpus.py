@@ -41,6 +41,7 @@ class Example:
     question: Ids
     steps: tuple[Ids, ...]
     answer: Ids
+    equations: tuple[str, ...] = ()  # the steps as they were written
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def encode_rows(
             question=questions[layout.question(row)],
             steps=tuple(lines[f"<<{step}>>\n"] for step in row.steps),
             answer=(*answers[layout.answer(row)], eos),
+            equations=row.steps,
         )
         for row in rows
     ]

@@ -9,13 +9,13 @@ Readings, where the description is open:
 2. Both states are divided by the teacher's deviation before the distance, not the distance after:
    a small decoder's states begin near 0.02, where smooth-L1 is quadratic and would vanish.
 3. From scratch, a student that at once has only thoughts had 4% after 500 steps beside a teacher of
-   59%, so it may have COCONUT's curriculum: at first its thoughts stand for one step and the rest
-   stays text. Whether that helps is not known: no such run was finished. Two stages are plain CODI.
+   59%. It may have COCONUT's curriculum (at first its thoughts stand for one step and the rest stays
+   text), or be taught its steps (step_codes.py), as the embedded one was. Two stages are plain CODI.
 4. The question is read once; teacher and student continue from the same keys and values.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 
 from trainer.corpus import Batch, Example, Ids, TextFormat, make_batch
 from trainer.curriculum import THOUGHT_RATE, Stage
+from trainer.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
 from trainer.thinking import (
     Prefix,
     add_thoughts,
@@ -35,6 +36,7 @@ from trainer.thinking import (
     token_loss,
 )
 
+TEACHER = Stage("teacher", 0, 0, 0, is_text=True)
 LAYOUT = TextFormat(question_suffix="", answer_prefix="The answer is: ")
 
 
@@ -42,7 +44,7 @@ def codi_stages(stage_steps: Sequence[int], thoughts: int) -> tuple[Stage, ...]:
     """Plan a teacher-only beginning, perhaps a student's curriculum, then thoughts only."""
     teacher, *middle, joint = stage_steps
     return (
-        Stage("teacher", teacher, 0, 0, is_text=True),
+        replace(TEACHER, steps=teacher),
         *(
             Stage(
                 f"joint-{count}",
@@ -55,6 +57,18 @@ def codi_stages(stage_steps: Sequence[int], thoughts: int) -> tuple[Stage, ...]:
         ),
         Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
     )
+
+
+def supervised_stages(stage_steps: Sequence[int], steps: int) -> tuple[Stage, ...]:
+    """Plan a teacher-only beginning, a student told its steps, then thoughts, each taught its step."""
+    teacher, told, joint = stage_steps
+    thoughts = steps * THOUGHTS_PER_STEP
+    plan = (
+        replace(TEACHER, steps=teacher),
+        Stage("told", told, thoughts, None, is_told=True),
+        Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
+    )
+    return tuple(stage for stage in plan if stage.steps)
 
 
 def hidden_distance(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> Tensor:
@@ -80,6 +94,7 @@ class Distillation:
     prefix_length: int  # tokens of the answer prefix
     gamma: float
     review_share: float
+    codes: StepCodes | None = None
 
     def loss(
         self,
@@ -89,19 +104,17 @@ class Distillation:
         examples: Sequence[Example],
         rng: np.random.Generator,
     ) -> dict[str, Tensor]:
-        """Return the three losses of one batch and their sum."""
+        """Return the losses of one batch and their sum."""
         teacher = self._teacher_batch(examples)
-        if stage == 0:
+        if self.stages[stage].is_text:
             loss = token_loss(think(model, teacher, identity), teacher.labels)
             return {"loss": loss, "teacher": loss.detach()}
         assert projection is not None
-        chosen = stage
-        if stage > 1 and rng.random() < self.review_share:
-            chosen = int(rng.integers(1, stage))
-        student = self._student_batch(self.stages[chosen], examples)
+        chosen = self.stages[self._review(stage, rng)]
+        student = self._student_batch(chosen, examples)
         shared = read_prompt(model, teacher.prompt)
         own = shared.fork()
-        told = model.base_model(
+        explained = model.base_model(
             input_ids=teacher.inputs,
             past_key_values=shared.cache,
             use_cache=True,
@@ -112,37 +125,52 @@ class Distillation:
             input_ids=student.prompt[:, -2:], past_key_values=own.cache, use_cache=True
         )
         own = Prefix(own.cache, lead.last_hidden_state[:, -1:])
-        own = add_thoughts(model, own, student.thoughts, projection)
-        thought = model.base_model(
-            input_ids=student.inputs,
-            past_key_values=own.cache,
-            use_cache=True,
-            output_hidden_states=True,
-        )
-        teacher_loss = token_loss(read_out(model, told.last_hidden_state), teacher.labels)
-        student_loss = token_loss(read_out(model, thought.last_hidden_state), student.labels)
+        targets = None
+        if self.codes is not None:
+            targets = code_targets(examples, student.thoughts // THOUGHTS_PER_STEP)
+        if chosen.is_told:
+            assert self.codes is not None
+            assert targets is not None
+            given = self.codes.results(targets.results)
+            thoughts, layers = _answer_told(model, own, student, given)
+        else:
+            thoughts, layers = _answer(model, own, student, projection)
+        teacher_loss = token_loss(read_out(model, explained.last_hidden_state), teacher.labels)
+        student_loss = token_loss(read_out(model, layers[-1]), student.labels)
         rows = torch.arange(len(examples))
-        ours = self._before_answer(self.stages[chosen], examples)
-        theirs = self._before_answer(self.stages[0], examples)
+        ours = self._before_answer(chosen, examples)
+        theirs = self._before_answer(TEACHER, examples)
         distance = hidden_distance(
-            [layer[rows, ours] for layer in thought.hidden_states[1:]],
-            [layer[rows, theirs] for layer in told.hidden_states[1:]],
+            [layer[rows, ours] for layer in layers],
+            [layer[rows, theirs] for layer in explained.hidden_states[1:]],
         )
-        return {
+        losses = {
             "loss": teacher_loss + student_loss + self.gamma * distance,
             "teacher": teacher_loss.detach(),
             "student": student_loss.detach(),
             "distance": distance.detach(),
         }
+        if self.codes is not None and targets is not None:
+            steps = self.codes.loss(thoughts, targets)
+            losses["loss"] = losses["loss"] + steps
+            losses["steps"] = steps.detach()
+        return losses
+
+    def _review(self, stage: int, rng: np.random.Generator) -> int:
+        """Choose the stage of a batch: now and then an earlier one of the student's."""
+        earlier = [n for n in range(stage) if not self.stages[n].is_text]
+        if earlier and rng.random() < self.review_share:
+            return earlier[int(rng.integers(len(earlier)))]
+        return stage
 
     def examination(self, stage: int, examples: Sequence[Example]) -> Batch:
         """Lay out examples for the measure of a stage: the student's, once there is one."""
-        if stage == 0:
+        if self.stages[stage].is_text:
             return self._teacher_batch(examples)
         return self._student_batch(self.stages[stage], examples)
 
     def _teacher_batch(self, examples: Sequence[Example]) -> Batch:
-        targets = [_target(self.stages[0], example) for example in examples]
+        targets = [_target(TEACHER, example) for example in examples]
         return make_batch([e.question for e in examples], targets, None, 0)
 
     def _student_batch(self, stage: Stage, examples: Sequence[Example]) -> Batch:
@@ -154,6 +182,37 @@ class Distillation:
         # Inputs are shifted by one, so this index is that of the answer prefix's last token.
         lengths = [len(_target(stage, e)) - len(e.answer) + self.prefix_length for e in examples]
         return torch.tensor(lengths)
+
+
+def _answer(
+    model: PreTrainedModel, own: Prefix, student: Batch, projection: nn.Module
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Think, then read the target: the thoughts (B, K, D), and each layer's states (B, T, D)."""
+    own = add_thoughts(model, own, student.thoughts, projection)
+    output = model.base_model(
+        input_ids=student.inputs,
+        past_key_values=own.cache,
+        use_cache=True,
+        output_hidden_states=True,
+    )
+    assert own.thoughts is not None
+    return own.thoughts, output.hidden_states[1:]
+
+
+def _answer_told(
+    model: PreTrainedModel, own: Prefix, student: Batch, told: Tensor
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Read what is told in the thoughts' places, then the target, in one pass."""
+    embed = model.get_input_embeddings()
+    output = model.base_model(
+        inputs_embeds=torch.cat((told, embed(student.inputs)), dim=1),
+        past_key_values=own.cache,
+        use_cache=True,
+        output_hidden_states=True,
+    )
+    count = told.shape[1]
+    thoughts = torch.cat((own.state, output.last_hidden_state[:, : count - 1]), dim=1)
+    return thoughts, [layer[:, count:] for layer in output.hidden_states[1:]]
 
 
 def _target(stage: Stage, example: Example) -> Ids:

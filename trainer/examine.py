@@ -9,7 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from trainer.corpus import Batch, Corpus, Example
-from trainer.thinking import Feedback, is_exact, think
+from trainer.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
+from trainer.thinking import Feedback, is_exact, think, think_told
 
 ABLATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "zeroed": torch.zeros_like,
@@ -39,8 +40,12 @@ def examine(
     lay_out: Callable[[Sequence[Example]], Batch],
     feedback: Feedback,
     ablation: str | None = None,
+    told: StepCodes | None = None,
 ) -> Examination:
-    """Return the accuracy of the deterministic trajectory; an ablation spoils every thought."""
+    """Return the accuracy of the deterministic trajectory; an ablation spoils every thought.
+
+    With `told`, codes stand in the thoughts' places, and every step must be right as well.
+    """
     alter = ABLATIONS[ablation] if ablation else None
     altered = (lambda state: alter(feedback(state))) if alter else feedback
     was_training = model.training
@@ -48,7 +53,13 @@ def examine(
     right: defaultdict[int, list[bool]] = defaultdict(list)
     for examples in corpus.in_order(128):
         batch = lay_out(examples)
-        exact = is_exact(think(model, batch, altered), batch.labels)
+        if told is None:
+            exact = is_exact(think(model, batch, altered), batch.labels)
+        else:
+            targets = code_targets(examples, batch.thoughts // THOUGHTS_PER_STEP)
+            thinking = think_told(model, batch, told.results(targets.results))
+            exact = is_exact(thinking.logits, batch.labels)
+            exact &= told.is_right(thinking.thoughts, targets)
         for example, hit in zip(examples, exact.tolist(), strict=True):
             right[len(example.steps)].append(hit)
     model.train(was_training)

@@ -23,6 +23,7 @@ class Prefix:
 
     cache: DynamicCache
     state: Tensor  # (B, 1, D)
+    thoughts: Tensor | None = None  # (B, K, D) the states that were fed back, before the feedback
 
     def fork(self) -> "Prefix":
         """Return a prefix that can be continued without changing this one."""
@@ -43,26 +44,53 @@ def add_thoughts(
     model: PreTrainedModel, prefix: Prefix, thoughts: int, feedback: Feedback
 ) -> Prefix:
     """Feed back `thoughts` states, one position at a time; the prefix's cache grows."""
-    state = prefix.state
+    state, states = prefix.state, []
     for _ in range(thoughts):
+        states.append(state)
         output = model.base_model(
             inputs_embeds=feedback(state), past_key_values=prefix.cache, use_cache=True
         )
         state = output.last_hidden_state  # (B, 1, D)
-    return Prefix(prefix.cache, state)
+    return Prefix(prefix.cache, state, torch.cat(states, dim=1) if states else None)
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """What one pass over a batch gives."""
+
+    logits: Tensor  # (B, T, V) of the target positions
+    thoughts: Tensor  # (B, K, D) the states that are thoughts, or would be
 
 
 def think(model: PreTrainedModel, batch: Batch, feedback: Feedback) -> Tensor:
     """Return the logits (B, T, V) of a batch's target positions."""
-    if batch.thoughts == 0:
-        whole = torch.cat((batch.prompt, batch.inputs), dim=1)
-        states = model.base_model(input_ids=whole, use_cache=False).last_hidden_state
-    else:
-        prefix = add_thoughts(model, read_prompt(model, batch.prompt), batch.thoughts, feedback)
-        states = model.base_model(
-            input_ids=batch.inputs, past_key_values=prefix.cache, use_cache=True
-        ).last_hidden_state
+    if batch.thoughts:
+        return think_on(model, batch, feedback).logits
+    whole = torch.cat((batch.prompt, batch.inputs), dim=1)
+    states = model.base_model(input_ids=whole, use_cache=False).last_hidden_state
     return read_out(model, states[:, -batch.inputs.shape[1] :])
+
+
+def think_on(model: PreTrainedModel, batch: Batch, feedback: Feedback) -> Thinking:
+    """Feed every thought back and return the thoughts too."""
+    prefix = add_thoughts(model, read_prompt(model, batch.prompt), batch.thoughts, feedback)
+    states = model.base_model(
+        input_ids=batch.inputs, past_key_values=prefix.cache, use_cache=True
+    ).last_hidden_state
+    assert prefix.thoughts is not None
+    return Thinking(read_out(model, states), prefix.thoughts)
+
+
+def think_told(model: PreTrainedModel, batch: Batch, told: Tensor) -> Thinking:
+    """Feed what is told (B, K, D) in place of the thoughts: all positions in one pass."""
+    embed = model.get_input_embeddings()
+    parts = (embed(batch.prompt), told, embed(batch.inputs))
+    states = model.base_model(
+        inputs_embeds=torch.cat(parts, dim=1), use_cache=False
+    ).last_hidden_state
+    first = batch.prompt.shape[1] - 1
+    thoughts = states[:, first : first + told.shape[1]]
+    return Thinking(read_out(model, states[:, -batch.inputs.shape[1] :]), thoughts)
 
 
 def read_out(model: PreTrainedModel, states: Tensor) -> Tensor:

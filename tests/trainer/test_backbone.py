@@ -99,11 +99,12 @@ def _weights(out: Path) -> dict[str, Tensor]:
     return {**tensors, **(load_file(extra) if extra.exists() else {})}
 
 
+@pytest.mark.parametrize("supervised_steps", [0, 6])
 @pytest.mark.parametrize("recipe", ["coconut", "codi"])
 def test_a_killed_run_continues_to_the_uninterrupted_result_bit_for_bit(
-    recipe: str, decoder: str, tmp_path: Path
+    recipe: str, supervised_steps: int, decoder: str, tmp_path: Path
 ) -> None:
-    config = _config(decoder, recipe)
+    config = _config(decoder, recipe, supervised_steps=supervised_steps)
     BackboneRun(config, tmp_path / "whole").run()
     whole = _weights(tmp_path / "whole")
     for kill in (2, 4, 8):  # before any checkpoint, at a stage's edge, inside the last one
@@ -230,6 +231,10 @@ def test_a_plan_fitted_to_a_time_is_decided_once(decoder: str, tmp_path: Path) -
         ({"stage_steps": (3, 3)}, "stage_steps"),
         ({"stage_steps": (3, 0, 3)}, "stage_steps"),
         ({"recipe": "codi", "stage_steps": (3,)}, "stage_steps"),
+        ({"recipe": "cot", "stage_steps": (0,)}, "stage_steps"),
+        ({"supervised_steps": -1}, "supervised_steps"),
+        ({"supervised_steps": 2, "with_thoughts": False}, "supervised_steps"),
+        ({"supervised_steps": 2, "stage_steps": (3, 3, 3, 3)}, "stage_steps"),
         ({"batch": 0}, "batch"),
         ({"settle_steps": 0}, "settle_steps"),
         ({"optimizer": "sgd"}, "optimizer"),

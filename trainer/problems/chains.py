@@ -4,7 +4,7 @@ import hashlib
 import random
 from dataclasses import dataclass
 
-OPERATION_WEIGHTS = {2: 0.42, 3: 0.28, 4: 0.16, 5: 0.09, 6: 0.05}
+OPERATION_WEIGHTS = {2: 0.30, 3: 0.26, 4: 0.20, 5: 0.14, 6: 0.10}
 SYMBOL_WEIGHTS = {"+": 0.42, "-": 0.38, "*": 0.11, "/": 0.09}
 FACTOR_WEIGHTS = {2: 5, 3: 4, 4: 3, 5: 3, 6: 1, 7: 1, 8: 1, 9: 1}
 USUAL_LIMIT, LARGE_LIMIT, LARGE_SHARE = 250, 9999, 0.20
@@ -58,7 +58,7 @@ class Chain:
 
 
 def draw_chain(rng: random.Random) -> Chain:
-    """Draw a chain of 2 to 6 operations whose values stay whole, positive and below 10,100."""
+    """Draw a chain of 2 to 6 operations whose values stay whole, positive and below 10,000."""
     is_large = rng.random() < LARGE_SHARE
     limit = LARGE_LIMIT if is_large else USUAL_LIMIT
     count = rng.choices(tuple(OPERATION_WEIGHTS), tuple(OPERATION_WEIGHTS.values()))[0]
