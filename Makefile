@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: install serve test constraints clean
+.PHONY: install serve test train constraints clean
 
 install: $(STAMP)
 
@@ -18,6 +18,9 @@ serve: $(STAMP)
 
 test: $(STAMP)
 	$(VENV)/bin/pytest
+
+train: $(STAMP)
+	trainer/reproduce
 
 constraints: $(STAMP)
 	{ echo '# The exact versions that the Makefile and CI install with. Regenerate: make constraints'; \

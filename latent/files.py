@@ -18,6 +18,7 @@ __all__ = [
     "tensors_digest",
     "write_atomically",
     "write_json",
+    "write_text",
 ]
 
 _HEADER_LIMIT = 100 * 2**20
@@ -44,10 +45,19 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         os.close(directory)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text, atomically."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write JSON, atomically."""
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda temporary: _write_text(temporary, text))
+    write_text(path, text)
 
 
 def read_json(path: Path) -> Any:
@@ -124,7 +134,3 @@ def raw_tensors(path: Path) -> Iterator[RawTensor]:
             yield name, entry["dtype"], entry["shape"], part
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -21,7 +21,7 @@ from latent.folders import (
     read_sampler_card,
     weights_digest,
 )
-from latent.format import ReasonerFormat
+from latent.format import Projection, ReasonerFormat
 from latent.lanes import ATTENTION_NAME
 from latent.reasoner import ProjectionMLP, Reasoner
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
@@ -30,6 +30,8 @@ from latent.supported import check_decoder
 
 __all__ = [
     "SamplerCard",
+    "load_decoder",
+    "load_projection",
     "load_reasoner",
     "load_sampler",
     "load_tokenizer",
@@ -58,11 +60,7 @@ def load_reasoner(
     width = model.config.hidden_size
     projection = None
     if format.projection is not None:
-        projection = ProjectionMLP(
-            width, format.projection.hidden, format.projection.layer_norm_eps
-        )
-        load_strictly(projection, folder / "projection.safetensors")
-        projection = projection.to(device, dtype)
+        projection = load_projection(folder, format.projection, width).to(device, dtype)
     return Reasoner(
         format,
         cast(Any, model).to(torch.device(device)),
@@ -82,6 +80,13 @@ def load_tokenizer(folder: Path) -> Any:
     except Exception as error:  # transformers raises whatever its parts raise
         first_line = str(error).strip().partition("\n")[0]
         raise FormatError(f"{folder}: its tokenizer does not load: {first_line}") from error
+
+
+def load_projection(folder: Path, shape: Projection, width: int) -> ProjectionMLP:
+    """Load what stands between a CODI state and what is fed back."""
+    projection = ProjectionMLP(width, shape.hidden, shape.layer_norm_eps)
+    load_strictly(projection, folder / "projection.safetensors")
+    return projection
 
 
 def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from latent.errors import FormatError
-from latent.files import write_atomically
+from latent.files import write_atomically, write_text
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -40,16 +40,12 @@ class JsonLog:
         self._path = path
         kept = [record for record in read_log(path) if record["step"] <= step]
         lines = "".join(json.dumps(record) + "\n" for record in kept)
-        write_atomically(path, lambda temporary: _write_text(temporary, lines))
+        write_text(path, lines)
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append one record."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

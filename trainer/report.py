@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from latent.files import write_atomically
+from latent.files import write_text
 from latent.store import SamplerCard, save_sampler
 from trainer.card import Provenance, model_card
 from trainer.checkpoint import read_log
@@ -47,7 +47,7 @@ def publish(
     )
     draw_plots(out / "log.jsonl", out / "plots")
     text = model_card(environment.name, result, config, provenance)
-    write_atomically(out / "README.md", lambda path: _write(path, text))
+    write_text(out / "README.md", text)
     save_sampler(out, heads, card)
 
 
@@ -107,7 +107,3 @@ def _draw(panels: Sequence[tuple[str, list[_Curve]]], paths: list[Path]) -> list
     for path in paths:
         figure.savefig(path, dpi=120)
     return paths
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
