@@ -1,0 +1,121 @@
+"""`gts evaluate`: measures samplers on a set of questions; under torchrun, on several ranks."""
+
+import sys
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import Json, Model, Threads
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def evaluate_command(
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="embedded[:test|validation|ood|train], or a file: GSM8K, GSM8K-Aug lines, SVAMP, "
+            "MultiArith, GSM-Hard, or JSONL with question and answer."
+        ),
+    ],
+    samplers: Annotated[
+        str,
+        typer.Option(help="With commas: deterministic,dropout:0.1,gaussian,gts,gts:./DIR,token."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
+    budget: Annotated[int, typer.Option(help="How many trajectories each question gets.")] = 128,
+    limit: Annotated[
+        int | None, typer.Option(help="Only the first so many questions (embedded: 1000).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the trajectories and of the bootstrap.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "cpu",
+    threads: Threads = None,
+    lanes: Annotated[int, typer.Option(help="How many trajectories run at a time.")] = 512,
+    as_json: Json = False,
+) -> None:
+    """Measure samplers on a set of questions: pass@N, votes, SG, JS, with 95% intervals.
+
+    Example: gts evaluate -m my-coconut --data embedded --samplers deterministic,dropout:0.1,gts
+    --budget 32 --out runs/embedded
+
+    Ranks: torchrun --nproc-per-node 2 --no-python gts evaluate …
+    """
+    from trainer.evaluation.config import EvaluationConfig, parse_samplers
+
+    config = EvaluationConfig(
+        model=model,
+        data=data,
+        samplers=parse_samplers(samplers),
+        budget=budget,
+        limit=limit,
+        seed=seed,
+        device=device,
+        threads=threads,
+        lanes=lanes,
+    )
+    from trainer.evaluation.run import evaluate
+
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        summary = evaluate(config, out)
+    if summary is None:  # another rank tells
+        return
+    from trainer.evaluation.page import write_report
+
+    report = write_report(out)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    _print(summary, report)
+
+
+def _print(summary: dict[str, Any], report: Path) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True)
+    data, malformed = summary["data"], len(summary["data"]["malformed"])
+    left_out = f", {malformed} left out" if malformed else ""
+    console.print(
+        f"{summary['model']['name']} on {data['name']}: {data['rows']} questions{left_out}; "
+        f"deterministic accuracy {_percent(summary['deterministic']['accuracy'])}",
+        highlight=False,
+    )
+    console.print(_table(summary))
+    console.print(f"report in {report}", highlight=False)
+
+
+def _table(summary: dict[str, Any]) -> "Table":
+    from rich.table import Table
+
+    budget = str(summary["config"]["budget"])
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("sampler")
+    for title in ("pass@1", f"pass@{budget}", f"majority@{budget}", "SG", "SG>0.5", "JS"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for spec, found in summary["samplers"].items():
+        if budget not in found["pass_at"]:  # the deterministic one, which stands above
+            continue
+        table.add_row(
+            spec,
+            f"{100 * found['pass_at']['1']['value']:.1f}",
+            _percent(found["pass_at"][budget]),
+            _percent(found["votes"]["majority"][budget]),
+            _plain(found["gain"]),
+            _plain(found["gain_rate"]),
+            _plain(found["js"]),
+        )
+    return table
+
+
+def _percent(found: dict[str, float]) -> str:
+    value, low, high = (100 * found[name] for name in ("value", "low", "high"))
+    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _plain(found: dict[str, float] | None) -> str:
+    return "–" if found is None else f"{found['value']:.2f}"

@@ -1,0 +1,94 @@
+"""`gts evaluate` as typed: what it leaves, what it prints, and how it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from latent.store import save_reasoner
+from tests.cli.test_solve import Gts
+from tests.reasoners import QUESTIONS, make_counting_reasoner
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "counting"
+    reasoner = make_counting_reasoner()
+    save_reasoner(folder, reasoner.format, reasoner._model, reasoner.tokenizer)
+    return folder
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"question": question, "answer": 12}) for question in QUESTIONS]
+    path.write_text("\n".join([*lines, "{torn"]) + "\n")
+    return path
+
+
+@pytest.fixture
+def gts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gts:
+    return Gts(monkeypatch, capsys)
+
+
+def test_a_run_leaves_its_files_and_json_alone_on_standard_output(
+    gts: Gts, model: Path, rows: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    words = ("evaluate", "-m", model, "--data", rows, "--samplers", "deterministic,gaussian")
+    code, printed, err = gts(*words, "--budget", 4, "--out", out, "--json")
+    assert code == 0, err
+    summary = json.loads(printed)
+    assert summary == json.loads((out / "summary.json").read_text())
+    assert list(summary["samplers"]) == ["deterministic", "gaussian:1.0"]
+    assert summary["config"]["budgets"] == [1, 2, 4]
+    assert [row["line"] for row in summary["data"]["malformed"]] == [5]
+    assert len((out / "results.jsonl").read_text().splitlines()) == 8
+    assert (out / "report.html").is_file()
+    assert "rows.jsonl, line 5: not JSON" in err
+    assert "8/8" in err
+
+
+def test_a_run_ends_with_a_table_and_the_way_to_the_report(
+    gts: Gts, model: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr("trainer.evaluation.page.write_report", lambda out: out / "report.html")
+    words = ("-m", model, "--data", rows, "--samplers", "gaussian", "--budget", 4, "--out", out)
+    code, printed, err = gts("evaluate", *words)
+    assert (code, err) == (0, "")
+    assert "4 questions, 1 left out; deterministic accuracy" in printed
+    assert "majority@4" in printed
+    assert "gaussian:1.0" in printed
+    assert f"report in {out / 'report.html'}" in printed.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("--samplers", "magic"), "unknown sampler 'magic'"),
+        (("--samplers", ","), "no sampler is named"),
+        (("--samplers", "gts"), "no sampler 'default'"),
+        (("--budget", "1"), "budget must be at least 2"),
+        (("--limit", "0"), "limit must be at least 1"),
+        (("--data", "nowhere"), "no such data file"),
+        (("--data", "embedded:dev"), "embedded:dev is unknown"),
+        (("--model", "nobody"), "neither embedded nor a folder"),
+        (("--device", "tpu"), "unknown device"),
+    ],
+)
+def test_bad_options_are_one_clear_line(
+    gts: Gts, model: Path, rows: Path, tmp_path: Path, changed: tuple[str, str], said: str
+) -> None:
+    words = {
+        "--model": model,
+        "--data": rows,
+        "--samplers": "gaussian",
+        "--out": tmp_path / "out",
+        changed[0]: changed[1],
+    }
+    code, _, err = gts("evaluate", *(word for pair in words.items() for word in pair))
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,1 @@
+"""Measures samplers on a set of questions, and reports what came out."""

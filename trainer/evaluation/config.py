@@ -1,0 +1,83 @@
+"""What an evaluation is asked to do: checked here, before anything is loaded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from latent.errors import InputError, SpecError
+from latent.specs import SamplerSpec
+from latent.trajectory import MAX_SEED
+
+__all__ = ["GAIN_BUDGET", "EvaluationConfig", "budgets_of", "check_distinct", "parse_samplers"]
+
+# SG and JS are measured on this many samples, whatever the budget, so that runs can be compared.
+GAIN_BUDGET = 32
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """One evaluation, as the command line says it."""
+
+    model: str
+    data: str
+    samplers: tuple[SamplerSpec, ...]
+    budget: int = 128
+    limit: int | None = None
+    seed: int = 0
+    device: str = "cpu"
+    threads: int | None = None
+    lanes: int = 512
+
+    def __post_init__(self) -> None:
+        if self.budget < 2:
+            raise InputError(
+                f"budget must be at least 2, got {self.budget}; one trajectory is the sampler "
+                "deterministic",
+                param="budget",
+            )
+        if not 0 <= self.seed <= MAX_SEED:
+            raise InputError(f"seed must be between 0 and {MAX_SEED}", param="seed")
+        if self.lanes < 1:
+            raise InputError(f"lanes must be at least 1, got {self.lanes}", param="lanes")
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"limit must be at least 1, got {self.limit}", param="limit")
+
+    @property
+    def gain_budget(self) -> int:
+        """How many of the samples are probed."""
+        return min(GAIN_BUDGET, self.budget)
+
+    @property
+    def chunk_size(self) -> int:
+        """How many questions run at once: as many as fill a pass with probed lanes."""
+        return max(1, self.lanes // (1 + self.gain_budget))
+
+    def to_json(self) -> dict[str, Any]:
+        """Give what the summary keeps."""
+        return {
+            **vars(self),
+            "samplers": [str(spec) for spec in self.samplers],
+            "budgets": budgets_of(self.budget),
+            "gain_budget": self.gain_budget,
+        }
+
+
+def budgets_of(budget: int) -> list[int]:
+    """Give the budgets that are reported: 1, 2, 4 … and the whole."""
+    return [*(2**k for k in range(budget.bit_length()) if 2**k < budget), budget]
+
+
+def parse_samplers(text: str) -> tuple[SamplerSpec, ...]:
+    """Read specs with commas between them; refuse none at all, and the same one twice."""
+    specs = tuple(SamplerSpec.parse(part) for part in text.split(",") if part.strip())
+    if not specs:
+        raise SpecError("no sampler is named; use deterministic,gaussian,gts", param="samplers")
+    check_distinct([str(spec) for spec in specs])
+    return specs
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Refuse a name that stands twice."""
+    twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if twice is not None:
+        raise SpecError(f"sampler {twice!r} is named twice", param="samplers")

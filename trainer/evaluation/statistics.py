@@ -1,0 +1,120 @@
+"""Numbers of many questions to figures with intervals: bootstrap, reliability, spread. Numpy only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "RESAMPLES",
+    "Bin",
+    "Interval",
+    "Reliability",
+    "Spread",
+    "interval",
+    "intervals",
+    "reliability",
+    "spread",
+]
+
+RESAMPLES = 2000
+_LEVELS = (2.5, 97.5)
+_BLOCK = 2**22  # resampled questions held at a time
+_BINS = 10
+_DECIMALS = 6
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over questions and its 95% percentile bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a number is spread over questions."""
+
+    mean: float
+    p05: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The questions whose winner's share is in (low, high]; without any, the means are None."""
+
+    low: float
+    high: float
+    count: int
+    share: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How well a share tells the chance of being right."""
+
+    ece: float
+    bins: list[Bin]
+
+
+def intervals(columns: Floats, seed: int) -> list[Interval]:
+    """Give mean and interval of each column of (questions, measures).
+
+    The resamples depend on the seed and the number of questions alone, so figures are paired.
+    """
+    count = len(columns)
+    generator = np.random.default_rng(seed)
+    rows = max(1, _BLOCK // count)
+    means = []
+    for first in range(0, RESAMPLES, rows):
+        size = min(rows, RESAMPLES - first)
+        drawn = generator.integers(0, count, size=(size, count))
+        drawn += np.arange(size)[:, None] * count
+        times = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
+        means.append(times @ columns / count)  # (size, measures)
+    low, high = np.percentile(np.concatenate(means), _LEVELS, axis=0)
+    return [
+        Interval(*(round(float(x), _DECIMALS) for x in each))
+        for each in zip(columns.mean(0), low, high, strict=True)
+    ]
+
+
+def interval(values: Sequence[float], seed: int) -> Interval:
+    """Give mean and interval of one number for each question."""
+    return intervals(np.asarray(values, dtype=np.float64)[:, None], seed)[0]
+
+
+def spread(values: Floats) -> list[Spread]:
+    """Give the spread of each column of (questions, thoughts)."""
+    levels = np.percentile(values, (5, 25, 50, 75, 95), axis=0)
+    return [
+        Spread(*(round(float(x), _DECIMALS) for x in each))
+        for each in zip(values.mean(0), *levels, strict=True)
+    ]
+
+
+def reliability(shares: Floats, is_right: Floats) -> Reliability:
+    """Bin shares, 10 of equal width, and compare each bin's mean share with its accuracy."""
+    # Rounded, or a share of 0.7 could fall into the bin above its own.
+    places = np.clip(np.ceil((shares * _BINS).round(_DECIMALS)).astype(int) - 1, 0, _BINS - 1)
+    bins, error = [], 0.0
+    for place in range(_BINS):
+        members = places == place
+        count = int(members.sum())
+        share = accuracy = None
+        if count:
+            share = round(float(shares[members].mean()), _DECIMALS)
+            accuracy = round(float(is_right[members].mean()), _DECIMALS)
+            error += count / len(shares) * abs(accuracy - share)
+        bins.append(Bin(place / _BINS, (place + 1) / _BINS, count, share, accuracy))
+    return Reliability(round(error, _DECIMALS), bins)

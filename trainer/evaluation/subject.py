@@ -1,0 +1,147 @@
+"""What is measured: the reasoner, its samplers and the questions, loaded and checked before any run."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import torch
+
+from latent.device import resolve_device, resolve_dtype
+from latent.errors import FormatError, InputError
+from latent.folders import weights_digest
+from latent.noise import derive_seed
+from latent.reasoner import Reasoner
+from latent.samplers import Sampler
+from latent.store import load_reasoner, load_sampler
+from latent.zoo import resolve_model, resolve_sampler
+from trainer.data import Dataset, Malformed, Placed, load_dataset
+from trainer.evaluation.config import EvaluationConfig, check_distinct
+from trainer.evaluation.records import Question
+
+__all__ = ["Subject", "load_subject"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A reasoner, its samplers by spec, and what they are asked."""
+
+    reasoner: Reasoner
+    samplers: dict[str, Sampler]
+    sampler_digests: dict[str, str]  # of the learned ones
+    data: Dataset
+    questions: tuple[Question, ...]
+    left_out: tuple[Malformed, ...]  # malformed rows, and questions too long to be asked
+    data_digest: str
+
+    def identity(self, config: EvaluationConfig) -> dict[str, Any]:
+        """Give what two commands must share for one to go on with the other's results."""
+        return {
+            "model fingerprint": self.reasoner.fingerprint,
+            "limit": config.limit,
+            "data digest": self.data_digest,
+            "samplers": list(self.samplers),
+            **{f"weights of {spec}": digest for spec, digest in self.sampler_digests.items()},
+            "budget": config.budget,
+            "seed": config.seed,
+        }
+
+    def model_card(self) -> dict[str, Any]:
+        """Give what the summary says of the reasoner."""
+        return {
+            "name": self.reasoner.name,
+            "kind": self.reasoner.format.kind,
+            "fingerprint": self.reasoner.fingerprint,
+            "thoughts": self.reasoner.format.thoughts,
+            "width": self.reasoner.width,
+            "parameters": self.reasoner.parameter_count,
+        }
+
+    def data_card(self) -> dict[str, Any]:
+        """Give what the summary says of the questions."""
+        return {
+            "name": self.data.name,
+            "rows": len(self.questions),
+            "malformed": [{"line": row.line, "reason": row.reason} for row in self.left_out],
+            "digest": self.data_digest,
+        }
+
+
+def load_subject(config: EvaluationConfig) -> Subject:
+    """Load everything that a configuration names; all that is wrong with it is said here."""
+    data = load_dataset(config.data, config.limit)
+    folder = resolve_model(config.model)
+    sources = {str(spec): resolve_sampler(folder, spec) for spec in config.samplers}
+    check_distinct([str(path.resolve()) if path else spec for spec, path in sources.items()])
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device = _device(config.device)
+    reasoner = load_reasoner(
+        folder,
+        device=str(device),
+        dtype=resolve_dtype("auto", device),
+        name=folder.resolve().name,
+    )
+    samplers = {
+        str(spec): load_sampler(reasoner, spec, sources[str(spec)]) for spec in config.samplers
+    }
+    questions, too_long = _ask(reasoner, data.rows, config.seed)
+    if not questions:
+        raise FormatError(
+            f"{data.name} holds no question that {reasoner.name} can be asked ({too_long[0]})"
+        )
+    return Subject(
+        reasoner=reasoner,
+        samplers=samplers,
+        sampler_digests={spec: weights_digest(path) for spec, path in sources.items() if path},
+        data=data,
+        questions=tuple(questions),
+        left_out=tuple(sorted([*data.malformed, *too_long], key=lambda row: row.line)),
+        data_digest=_digest(data.rows),
+    )
+
+
+def _ask(
+    reasoner: Reasoner, rows: Sequence[Placed], seed: int
+) -> tuple[list[Question], list[Malformed]]:
+    """Encode what can be asked; a question's number, and so its seed, is its place among the rows."""
+    questions, refused = [], []
+    for index, placed in enumerate(rows):
+        row, truth = placed.row, Decimal(placed.row.answer)
+        try:
+            prompt = reasoner.encode(row.question)
+        except InputError as error:
+            refused.append(Malformed(placed.line, str(error), placed.unit))
+            continue
+        questions.append(
+            Question(
+                index=index,
+                prompt=prompt,
+                truth=truth,
+                target=_target(reasoner, truth),
+                operations=len(row.steps) or None,
+                seed=derive_seed(seed, "evaluation", index),
+            )
+        )
+    return questions, refused
+
+
+def _target(reasoner: Reasoner, truth: Decimal) -> tuple[int, ...] | None:
+    """Give the tokens of an answer, or None where this reasoner can't write it."""
+    try:
+        return reasoner.encode_answer(truth)
+    except InputError:
+        return None
+
+
+def _digest(rows: Sequence[Placed]) -> str:
+    texts = [(placed.row.question, placed.row.answer) for placed in rows]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+def _device(text: str) -> torch.device:
+    """Give the device; under torchrun `cuda` is each rank's own."""
+    return resolve_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if text == "cuda" else text)
