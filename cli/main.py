@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 import typer
 
-from cli import compare, evaluate, import_, models, serve, solve, train
+from cli import calibrate, compare, evaluate, import_, models, serve, solve, train
 from latent.errors import GtsError
 
 __all__ = ["app", "main"]
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command("solve")(solve.solve_command)
 app.command("serve")(serve.serve_command)
 app.command("models")(models.models_command)
+app.command("calibrate")(calibrate.calibrate_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("compare")(compare.compare_command)
 app.add_typer(import_.app, name="import")

@@ -170,15 +170,18 @@ def _solve_there(asked: _Asked, url: str, token: str | None) -> "SolveResponse":
 
 
 def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> "SolveResponse":
+    from latent.calibration_file import load_calibrations
     from latent.solve import solve
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
+    from latent.zoo import resolve_model
     from service.schemas import Solved, solve_response
 
     vote = parse_vote(asked.vote)
     budget_indices(asked.budget)  # a bad budget is said before anything is loaded
     assert asked.model is not None
     reasoner, sampler = load_model_and_sampler(asked.model, asked.sampler, device, dtype, threads)
+    calibrations = load_calibrations(resolve_model(asked.model), reasoner.fingerprint)
     started = time.perf_counter()
     solution = solve(
         reasoner,
@@ -201,6 +204,7 @@ def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> 
         timing=solution.rollout.timing,
         queue_seconds=0.0,
         total_seconds=time.perf_counter() - started,
+        calibration=calibrations.find(sampler.spec, vote),
     )
     request_id = f"solve-{secrets.token_hex(8)}"
     return solve_response(solved, request_id=request_id, with_trajectories=asked.trajectories)
@@ -242,6 +246,8 @@ def _print(response: "SolveResponse") -> None:
         console.print(
             Text(f"{trajectory.index:4d}  {trajectory.confidence:.2f}  {text}", style="dim")
         )
+    if response.confidence_kind == "calibrated":
+        console.print(f"right with probability {response.confidence:.0%}", highlight=False)
     usage = response.usage
     console.print(
         Text(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from latent.calibration import Calibrations
+from latent.calibration_file import load_calibrations
 from latent.errors import InputError, MismatchError, NotFoundError, SpecError
 from latent.files import read_json
 from latent.folders import (
@@ -33,6 +35,7 @@ class ServedModel:
     width: int
     fingerprint: str
     samplers: Mapping[str, SamplerCard]
+    calibrations: Calibrations
 
     def default_samplers(self) -> list[str]:
         """List a spec of every kind that this model supports."""
@@ -71,6 +74,17 @@ class ServedModel:
                     "results": card.results,
                 }
                 for name, card in self.samplers.items()
+            ],
+            "calibrations": [
+                {
+                    "sampler": one.sampler,
+                    "vote": one.vote,
+                    "ece": one.ece,
+                    "questions": one.questions,
+                    "data": one.data,
+                    "budgets": one.budgets,
+                }
+                for one in self.calibrations.fitted
             ],
         }
 
@@ -114,4 +128,12 @@ def _read(name: str) -> ServedModel:
             )
     config = read_json(folder / "config.json")
     width = int(config.get("hidden_size") or config.get("n_embd") or 0)
-    return ServedModel(folder.name, folder, read_format(folder), width, own, samplers)
+    return ServedModel(
+        name=folder.name,
+        folder=folder,
+        format=read_format(folder),
+        width=width,
+        fingerprint=own,
+        samplers=samplers,
+        calibrations=load_calibrations(folder, own),
+    )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from latent.calibration import Calibration
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Ballot, Tally, VoteKind, tally
 from service.errors import DeadlineError, ServiceError
@@ -38,6 +39,7 @@ class JobRequest:
     vote: VoteKind = "majority"
     certainty: float | None = None
     answer: str | None = None
+    calibration: Calibration | None = None
     job_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -170,4 +172,5 @@ class Job:
             queue_seconds=(self.started or now) - self.created,
             total_seconds=now - self.created,
             stop_reason=reason,
+            calibration=request.calibration,
         )

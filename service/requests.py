@@ -110,6 +110,7 @@ def solve_job(
         budget=budget,
         vote=body.vote,
         certainty=None if body.stop is None else body.stop.certainty,
+        calibration=model.calibrations.find(spec, body.vote),
     )
 
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from latent.answers import show_answer
+from latent.calibration import Calibration, confidence_of
 from latent.trajectory import Timing, Trajectory
-from latent.votes import Candidate, Tally
+from latent.votes import Candidate, Tally, VoteKind
 from service.errors import ErrorResponse
 
 __all__ = [
@@ -88,7 +89,10 @@ class SolveResponse(_Out):
     stop_reason: StopReason
     partial: bool
     answer: str | None
-    confidence: float
+    confidence: float = Field(
+        description="The probability that the answer is right, where the sampler and the vote are "
+        "calibrated; else the winner's share. `confidence_kind` says which."
+    )
     confidence_kind: Literal["share", "calibrated"]
     candidates: list[CandidateOut]
     usage: UsageOut
@@ -112,11 +116,13 @@ class Solved:
     queue_seconds: float
     total_seconds: float
     stop_reason: StopReason = "budget"
+    calibration: Calibration | None = None
 
 
 def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) -> SolveResponse:
     """Put what was solved into the shape that users see."""
     winner, count, timing = solved.tally.winner, len(solved.trajectories), solved.timing
+    confidence = confidence_of(solved.tally, solved.calibration)
     return SolveResponse(
         id=request_id,
         model=solved.model,
@@ -127,8 +133,8 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
         stop_reason=solved.stop_reason,
         partial=solved.stop_reason == "deadline",
         answer=show_answer(winner.answer),
-        confidence=winner.share,
-        confidence_kind="share",
+        confidence=confidence.value,
+        confidence_kind=confidence.kind,
         candidates=candidates_out(solved.tally),
         usage=UsageOut(
             prompt_tokens=solved.prompt_tokens,
@@ -225,6 +231,17 @@ class SamplerInfoOut(_Out):
     results: dict[str, Any]
 
 
+class CalibrationOut(_Out):
+    """A sampler and a vote whose confidence is a probability, and how well it is one."""
+
+    sampler: str
+    vote: VoteKind
+    ece: float = Field(description="Expected calibration error on held-out questions, 0 to 1.")
+    questions: int
+    data: str
+    budgets: tuple[int, int] = Field(description="The smallest and the largest fitted.")
+
+
 class LimitsOut(_Out):
     """What a request may ask for."""
 
@@ -247,6 +264,7 @@ class ModelOut(_Out):
     fingerprint: str
     results: dict[str, Any]
     samplers: list[SamplerInfoOut]
+    calibrations: list[CalibrationOut]
     limits: LimitsOut
 
 

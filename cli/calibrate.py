@@ -1,0 +1,121 @@
+"""`gts calibrate`: fits how likely voted answers are right, on held-out questions."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Device, Dtype, Model, Threads, load_model_and_sampler
+
+if TYPE_CHECKING:
+    from latent.calibration import Calibrations
+
+__all__ = ["calibrate_command"]
+
+
+def calibrate_command(
+    model: Model,
+    samplers: Annotated[
+        str | None,
+        typer.Option(
+            help="Samplers to calibrate, joined by commas. Without it: gts, or token for a text "
+            "reasoner.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        str,
+        typer.Option(help="Held-out questions: embedded:validation, or a file of rows."),
+    ] = "embedded:validation",
+    budgets: Annotated[
+        str, typer.Option(help="Budgets to fit together; those outside are clamped to them.")
+    ] = "1,2,4,8,16,32,64",
+    limit: Annotated[int, typer.Option(min=1, help="How many of the questions to use.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Of the trajectories.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to write, or its folder. Without it: calibration.json in the reasoner's "
+            "folder, where serving looks for it.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    threads: Threads = None,
+) -> None:
+    """Fit the probability that a voted answer is right, from its share, confidence and budget.
+
+    Every vote is fitted from the same trajectories. /solve and gts solve --json then give this
+    probability as the confidence, with confidence_kind "calibrated".
+
+    [bold]Examples[/bold]
+
+    gts calibrate --model ./my-coconut --samplers gts,gaussian:1.0
+
+    gts calibrate --model ./my-coconut --samplers gts --data held-out.jsonl --budgets 1,2,4,8,16
+
+    gts calibrate --model cot-tiny --limit 300 --budgets 1,2,4,8,16 --out calibration.json
+    """
+    from latent.zoo import resolve_model
+    from trainer.evaluation.calibrate import (
+        CalibrationRun,
+        calibrate,
+        parse_budgets,
+        parse_samplers,
+    )
+
+    folder = resolve_model(model)
+    place = _place(model, folder, out)
+    specs = None if samplers is None else parse_samplers(samplers)
+    asked = parse_budgets(budgets)
+    first = None if specs is None else str(specs[0])
+    reasoner, sampler = load_model_and_sampler(model, first, device, dtype, threads)
+    run = CalibrationRun(
+        samplers=specs or (sampler.spec,),
+        data=data,
+        budgets=asked,
+        limit=limit,
+        seed=seed,
+        out=place,
+    )
+    _print(calibrate(reasoner, folder, run), place)
+
+
+def _place(model: str, folder: Path, out: Path | None) -> Path:
+    """Give the file to write; say at once if it cannot be written."""
+    from latent.calibration_file import FILE_NAME
+    from latent.errors import InputError
+    from latent.zoo import embedded_models
+
+    if out is None and model in embedded_models():
+        raise InputError(f"{model} is embedded, and not yours to change; give --out FILE")
+    place = out or folder / FILE_NAME
+    place = place / FILE_NAME if place.is_dir() else place
+    if not os.access(place.parent, os.W_OK):
+        raise InputError(f"{place} cannot be written: {place.parent} is no folder to write to")
+    return place
+
+
+def _print(calibrations: "Calibrations", place: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("sampler", "vote"):
+        table.add_column(title)
+    for title in ("ECE", "ECE of the share", "questions", "budgets"):
+        table.add_column(title, justify="right")
+    for one in calibrations.fitted:
+        table.add_row(
+            one.sampler,
+            one.vote,
+            f"{one.ece:.3f}",
+            f"{one.share_ece:.3f}",
+            str(one.questions),
+            f"{one.budgets[0]}–{one.budgets[1]}",
+        )
+    console = Console()
+    console.print(table)
+    console.print(str(place), style="dim", soft_wrap=True, highlight=False)

@@ -1,0 +1,79 @@
+"""`gts calibrate` as typed: what it writes, what is shown with it, and how it refuses."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from latent.calibration_file import FILE_NAME
+from service.schemas import SolveResponse
+from tests.reasoners import QUESTIONS, make_counting_reasoner
+from tests.service.server import save_with_sampler
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "counting"
+    return save_with_sampler(make_counting_reasoner(), folder)
+
+
+class Gts:
+    """Runs `gts` in this process, as its console script does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["gts", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out = self._capsys.readouterr()
+        return int(caught.value.code or 0), out.out, out.err
+
+
+@pytest.fixture
+def gts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gts:
+    return Gts(monkeypatch, capsys)
+
+
+def test_a_calibrated_folder_solves_with_a_probability(
+    gts: Gts, folder: Path, tmp_path: Path
+) -> None:
+    rows = [{"question": f"{QUESTIONS[0]} {n}", "answer": n} for n in range(40)]
+    data = tmp_path / "held-out.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ask = ("solve", QUESTIONS[0], "-n", 4, "-m", folder, "-s", "gaussian:1.0", "--seed", 3)
+    assert "right with probability" not in gts(*ask)[1]
+    words = ("--samplers", "gaussian:1.0", "--data", data, "--budgets", "1,2,4", "--threads", 1)
+    code, out, err = gts("calibrate", "--model", folder, *words)
+    assert (code, err) == (0, "")
+    assert "centroid" in out
+    assert out.splitlines()[-1] == str(folder / FILE_NAME)
+    assert "right with probability" in gts(*ask)[1]
+    response = SolveResponse.model_validate_json(gts(*ask, "--json")[1])
+    assert response.confidence_kind == "calibrated"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "cot-tiny"), "cot-tiny is embedded"),
+        (("--model", "nobody"), "neither embedded nor a folder"),
+        (("--model", "cot-tiny", "--out", "/no/such/place/c.json"), "cannot be written"),
+        (("--model", "cot-tiny", "--out", ".", "--budgets", "0"), "as in 1,2,4,8"),
+        (("--model", "cot-tiny", "--out", ".", "--samplers", "magic"), "unknown sampler"),
+        (("--model", "cot-tiny", "--out", ".", "--samplers", "gaussian"), "reasons in text"),
+    ],
+    ids=["embedded", "unknown", "unwritable", "budgets", "spec", "kind"],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    gts: Gts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = gts("calibrate", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / FILE_NAME).exists()

@@ -1,0 +1,259 @@
+"""Fitting a calibration: what holds for any fit, hand-worked measures, and a whole run."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from latent.calibration import Calibration, Evidence
+from latent.calibration_file import FILE_NAME, load_calibrations, write_calibrations
+from latent.errors import GtsError, InputError
+from latent.folders import fingerprint, weights_digest
+from latent.solve import solve
+from latent.specs import SamplerSpec
+from latent.store import load_reasoner, load_sampler
+from latent.votes import Ballot
+from tests.calibrations import COEFFICIENTS, make_calibration
+from tests.reasoners import make_counting_reasoner
+from tests.service.server import save_with_sampler
+from trainer.evaluation.calibrate import (
+    CalibrationRun,
+    calibrate,
+    judged_votes,
+    parse_budgets,
+    parse_samplers,
+)
+from trainer.evaluation.calibration_fit import (
+    Judged,
+    expected_calibration_error,
+    fit,
+    out_of_fold,
+    question_weights,
+)
+
+BUDGETS = (1, 16)
+
+
+def draw(rng: np.random.Generator, questions: int, truth: Calibration | None) -> list[Judged]:
+    """Make votes at budgets 1 to 16; right as `truth` has it, or by the toss of a coin."""
+    judged = []
+    for question in range(questions):
+        for budget in (1, 2, 4, 8, 16):
+            share = float(rng.integers(1, budget + 1) / budget)
+            confidence = float(rng.beta(2, 1))
+            evidence = Evidence(share, confidence, budget, budget == 1 and question % 2 == 0)
+            chance = 0.5 if truth is None else truth.probability(evidence)
+            judged.append(Judged(question, evidence, bool(rng.random() < chance)))
+    return judged
+
+
+def fitted(judged: Sequence[Judged]) -> Calibration:
+    return make_calibration(coefficients=fit(judged, BUDGETS))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_share_and_confidence_only_raise_the_probability_whatever_was_fitted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = draw(rng, int(rng.integers(10, 60)), None)
+    if seed % 2:  # the opposite of what a vote should mean
+        data = [replace(one, is_right=one.evidence.share < 0.5) for one in data]
+    model = fitted(data)
+    for _ in range(50):
+        budget = int(rng.integers(1, 40))
+        (low, high), other = sorted(rng.random(2).tolist()), float(rng.random())
+        less, more = (Evidence(share, other, budget, False) for share in (low, high))
+        assert model.probability(less) <= model.probability(more) + 1e-12
+        less, more = (Evidence(other, confidence, budget, False) for confidence in (low, high))
+        assert model.probability(less) <= model.probability(more) + 1e-12
+
+
+def test_a_known_model_is_recovered() -> None:
+    truth = make_calibration(coefficients=COEFFICIENTS)
+    found = fitted(draw(np.random.default_rng(0), 3000, truth))
+    for budget in (1, 2, 4, 8, 16):
+        for share in (0.25, 0.5, 1.0):
+            for confidence in (0.2, 0.5, 0.9):
+                evidence = Evidence(share, confidence, budget, False)
+                assert found.probability(evidence) == pytest.approx(
+                    truth.probability(evidence), abs=0.04
+                )
+    alone = Evidence(1.0, 0.5, 1, True)
+    assert found.probability(alone) == pytest.approx(truth.probability(alone), abs=0.04)
+
+
+def test_the_fit_is_calibrated_and_the_share_is_not() -> None:
+    truth = make_calibration(coefficients=replace(COEFFICIENTS, intercept=-3.0))
+    data = draw(np.random.default_rng(1), 800, truth)
+    is_right = np.array([one.is_right for one in data], dtype=np.float64)
+    shares, weights = np.array([one.evidence.share for one in data]), question_weights(data)
+    assert expected_calibration_error(out_of_fold(data, BUDGETS), is_right, weights) < 0.03
+    assert expected_calibration_error(shares, is_right, weights) > 0.2
+
+
+def test_few_questions_that_are_all_right_do_not_make_it_certain() -> None:
+    data = [replace(one, is_right=True) for one in draw(np.random.default_rng(2), 10, None)]
+    probability = fitted(data).probability(Evidence(1.0, 1.0, 16, False))
+    assert 0.8 < probability < 0.9999
+
+
+def test_every_question_counts_the_same_however_often_it_voted() -> None:
+    data = draw(np.random.default_rng(3), 30, None)
+    twice = [one for one in data for _ in range(2 if one.question < 10 else 1)]
+    once, again = (np.array(list(vars(fit(rows, BUDGETS)).values())) for rows in (data, twice))
+    assert again == pytest.approx(once, abs=1e-6)
+    assert question_weights(data).sum() == pytest.approx(30)
+
+
+def test_a_question_has_no_say_in_its_own_out_of_fold_probability() -> None:
+    data = draw(np.random.default_rng(4), 20, None)
+    own = np.array([one.question == 7 for one in data])
+    flipped = [
+        replace(one, is_right=not one.is_right) if one.question == 7 else one for one in data
+    ]
+    before, after = out_of_fold(data, BUDGETS), out_of_fold(flipped, BUDGETS)
+    assert before[own] == pytest.approx(after[own], abs=0)
+    assert not np.allclose(before[~own], after[~own])
+
+
+def test_the_calibration_error_is_worked_out_by_hand() -> None:
+    # Of 2.9 claimed in the top bin 2 are right; of 0.25 in [0.2, 0.3) none is.
+    p, right = np.array([0.9, 1.0, 0.25, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
+    error = expected_calibration_error(p, right, np.ones(4))
+    assert error == pytest.approx((0.9 + 0.25) / 4)
+    weighted = expected_calibration_error(p, right, np.array([1.0, 1.0, 2.0, 0.0]))
+    assert weighted == pytest.approx((0.9 + 0.5) / 4)
+
+
+def test_votes_are_judged_at_every_budget() -> None:
+    answers = (5, 6, 5, 5, None)  # the deterministic one first
+    ballots = [
+        Ballot(n - 1, None if answer is None else Decimal(answer), 0.5)
+        for n, answer in enumerate(answers)
+    ]
+    found = list(judged_votes(3, ballots, Decimal(5), (1, 2, 4), "majority"))
+    assert [(one.evidence, one.is_right) for one in found] == [
+        (Evidence(1.0, 0.5, 1, False), False),  # 6
+        (Evidence(0.5, 0.5, 2, False), False),  # 6, 5
+        (Evidence(0.5, 0.5, 4, False), True),  # 6, 5, 5, unreadable
+        (Evidence(1.0, 0.5, 1, True), True),
+    ]
+    unread = [replace(ballot, answer=None) for ballot in ballots]
+    assert list(judged_votes(3, unread, Decimal(5), (1, 2, 4), "majority")) == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "counting"
+    return save_with_sampler(make_counting_reasoner(), folder)
+
+
+@pytest.fixture(scope="module")
+def data(folder: Path) -> Path:
+    """Two dozen questions, half of them with the answer that the reasoner gives undisturbed."""
+    reasoner = load_reasoner(folder)
+    plain = load_sampler(reasoner, SamplerSpec("deterministic"), None)
+    rows: list[dict[str, str]] = []
+    for number in range(60):
+        question = f"Ann has {number} apples and buys {number + 3} more. How many are there?"
+        answer = solve(reasoner, question, plain, budget=1, seed=0).tally.winner.answer
+        if answer is not None and len(rows) < 24:
+            right = str(answer) if len(rows) % 2 else "-1"
+            rows.append({"question": question, "answer": right})
+    path = folder.parent / "held-out.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def run_of(data: Path | str, out: Path, samplers: str = "gts,gaussian:0.1") -> CalibrationRun:
+    return CalibrationRun(parse_samplers(samplers), str(data), (1, 2, 4), 24, 0, out)
+
+
+def test_a_run_writes_a_file_that_fits_its_folder(folder: Path, data: Path, tmp_path: Path) -> None:
+    reasoner = load_reasoner(folder)
+    out = folder / FILE_NAME
+    written = calibrate(reasoner, folder, run_of(data, out))
+    assert load_calibrations(folder, fingerprint(folder)) == written
+    votes = ("best", "centroid", "confidence", "majority")
+    keys = [(name, vote) for name in ("gaussian:0.1", "gts") for vote in votes]
+    assert [(one.sampler, one.vote) for one in written.fitted] == keys
+    for one in written.fitted:
+        assert (one.questions, one.data, one.budgets) == (24, "held-out.jsonl", (1, 4))
+        assert 0 <= one.ece <= 1
+        is_learned = one.sampler == "gts"
+        own = weights_digest(folder / "samplers" / "default") if is_learned else None
+        assert one.sampler_fingerprint == own
+    # Half of the undisturbed answers are right, and that is what is said of them, not 100%.
+    gaussian = written.find(SamplerSpec.parse("gaussian:0.1"), "majority")
+    assert gaussian is not None
+    assert gaussian.probability(Evidence(1.0, 0.9, 1, True)) == pytest.approx(0.5, abs=0.2)
+    assert gaussian.ece < gaussian.share_ece
+
+    other = tmp_path / "again.json"
+    calibrate(reasoner, folder, run_of(data, other))
+    assert other.read_bytes() == out.read_bytes(), "the same run, the same file"
+
+
+def test_a_run_keeps_what_still_fits_of_other_samplers(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    reasoner, out = load_reasoner(folder), tmp_path / FILE_NAME
+    kept = make_calibration(sampler="gaussian:3.0")
+    stale = make_calibration(sampler="gts", sampler_fingerprint="gone")
+    replaced = make_calibration(sampler="deterministic")
+    run = run_of(data, out, "deterministic")
+    empty = calibrate(reasoner, folder, run)
+    write_calibrations(out, replace(empty, fitted=(kept, stale, replaced)))
+    found = calibrate(reasoner, folder, run)
+    assert kept in found.fitted
+    assert {one.sampler for one in found.fitted} == {"deterministic", "gaussian:3.0"}
+    assert replaced not in found.fitted
+    write_calibrations(out, replace(empty, reasoner_fingerprint="another", fitted=(kept,)))
+    assert calibrate(reasoner, folder, run) == empty
+
+
+def test_the_deterministic_sampler_is_one_trajectory_at_any_budget(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    run = run_of(data, tmp_path / FILE_NAME, "deterministic")
+    found = calibrate(load_reasoner(folder), folder, run).find(
+        SamplerSpec("deterministic"), "majority"
+    )
+    assert found is not None
+    alone, many = Evidence(1.0, 0.7, 1, True), Evidence(1.0, 0.7, 8, False)
+    assert found.probability(alone) == pytest.approx(found.probability(many), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("embedded:test", "not held out"),
+        ("embedded:train", "embedded:train is not held out"),
+        ("few.jsonl", "3 questions are too few"),
+        ("long.jsonl", "question 1 of the data"),
+        ("/no/such/file", "no such data file"),
+    ],
+)
+def test_data_that_cannot_calibrate_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row, long = ({"question": words, "answer": 1} for words in ("How many?", "many " * 500))
+    Path("few.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
+    Path("long.jsonl").write_text(f"{json.dumps(long)}\n" * 12)
+    with pytest.raises(GtsError, match=said):
+        calibrate(load_reasoner(folder), folder, run_of(source, tmp_path / FILE_NAME))
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_budgets_and_samplers_are_read_and_refused() -> None:
+    assert parse_budgets("8, 1,2,2") == (1, 2, 8)
+    assert [str(s) for s in parse_samplers("gts,gts:default,gaussian")] == ["gts", "gaussian:1.0"]
+    for text in ("", "0", "1,x", "-2", "1.5"):
+        with pytest.raises(InputError, match="as in 1,2,4,8"):
+            parse_budgets(text)
+    with pytest.raises(InputError, match="samplers/NAME"):
+        parse_samplers("gts:./somewhere")
