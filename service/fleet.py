@@ -116,8 +116,10 @@ class Fleet:
             raise NotReadyError(failure)
 
     def close(self) -> None:
-        """Stop the workers for good."""
+        """Stop the workers for good, and whoever waits for their start."""
         self._is_closed = True
+        if self._started is not None and not self._started.done():
+            self._started.set_result("stopped before the workers were ready")
         for device in self._devices:
             if device.process is not None:
                 device.process.stop()
@@ -176,7 +178,7 @@ class Fleet:
         device.is_ready = message.failure is None
         if message.failure is None:
             _log.info("worker ready", extra={"pid": message.pid, "device": message.device})
-        else:
+        elif self._started is None or self._started.done():  # else `start` raises it
             _log.error("worker cannot start: %s", message.failure)
         if self._started is not None and not self._started.done():
             is_complete = all(each.is_ready for each in self._devices)

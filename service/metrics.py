@@ -87,6 +87,9 @@ class Metrics:
         self.snr = gauge(
             "thought_snr", "rms(mean) over rms(std) of the latest GTS round.", "model", "thought"
         )
+        self.diagnosed = counter(
+            "diagnosed", "Samplers diagnosed, by how they explored.", "sampler", "regime"
+        )
         self.cache = counter("prefix_cache", "Prompts looked up in the prefix cache.", "outcome")
         self.restarts = counter("worker_restarts", "Workers that died.")
         self.out_of_memory = counter("out_of_memory", "Rounds that did not fit the device.")

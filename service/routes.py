@@ -11,7 +11,7 @@ from service.catalog import Catalog
 from service.engine import Engine
 from service.errors import ErrorResponse, NotReadyError, ServiceError, as_service_error
 from service.jobs import Job, JobRequest
-from service.metrics import Metrics
+from service.metrics import Metrics, kind_of
 from service.requests import DiagnoseRequest, SolveRequest, diagnose_jobs, solve_job
 from service.schemas import (
     DiagnoseResponse,
@@ -157,6 +157,8 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
             raise found
         assert isinstance(found, dict)
         measured.append((job.sampler, found))
+        regime = found["regime"] or "unknown"  # without the answer nobody can tell
+        state.metrics.diagnosed.labels(kind_of(job.sampler), regime).inc()
     return DiagnoseResponse(
         id=request_id,
         model=model.name,

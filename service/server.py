@@ -50,6 +50,8 @@ class _Server(uvicorn.Server):
         try:
             await engine.start()
         except NotReadyError as error:
+            if self._draining is not None:
+                return  # told to stop before it began
             raise InputError(str(error)) from error
         await self.serve()
 

@@ -270,6 +270,16 @@ def start(*words: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_sigterm_before_the_workers_are_ready_ends_the_start(folder: Path) -> None:
+    server = RunningServer(folder)
+    try:
+        wait_for(lambda: server.worker_pids())
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=30) == 0
+    finally:
+        server.__exit__(None, None, None)
+
+
 def test_a_bad_start_is_one_clear_line_before_the_port_opens(folder: Path, tmp_path: Path) -> None:
     stranger = save_with_sampler(make_counting_reasoner(seed=1), tmp_path / "stranger")
     card = SamplerCard("gts", 32, "0" * 64)
