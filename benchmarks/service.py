@@ -92,7 +92,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--sampler", default="token:1.0")
+    parser.add_argument("--sampler", default="gts")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--clients", type=int, default=64)
     options = parser.parse_args()

@@ -8,7 +8,7 @@ from latent.specs import SamplerSpec
 
 __all__ = ["DEFAULT_MODEL", "embedded_models", "resolve_model", "resolve_sampler"]
 
-DEFAULT_MODEL = "cot-tiny"
+DEFAULT_MODEL = "coconut-tiny"
 
 
 def embedded_models() -> dict[str, Path]:
