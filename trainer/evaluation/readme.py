@@ -141,7 +141,7 @@ def _escaped(text: str) -> str:
 
 
 def _read(folder: Path) -> list[_Committed]:
-    paths = sorted(folder.glob("*.json"))
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stem)
     if not paths:
         raise NotFoundError(f"{folder} holds no summaries; copy summary.json there as NAME.json")
     return [_Committed(path, read_summary(path)) for path in paths]
