@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-import torch
-
 from latent import quality
 from latent.answers import same_answer, show_answer
+from latent.exploration import explore, heads_of
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from latent.samplers import LearnedSampler, Sampler
@@ -29,28 +28,21 @@ def diagnose(
     assert done.probe is not None
     assert ask.indices[0] == DETERMINISTIC
     ballots = ballots_of(done)
-    first = done.probe.first_logprobs
-    shift = quality.js_divergence(first[1:], first[0])
-    gains = whole_gain = None
-    logprobs, complements = done.probe.target_logprobs, done.probe.target_complements
-    if ask.target is not None and logprobs is not None and complements is not None:
-        odds = quality.log_odds(first, ask.target[0])
-        gains = (odds[1:] - odds[0]).tolist()
-        whole = quality.answer_log_odds(logprobs, complements)
-        whole_gain = float(quality.sampling_gain(whole[1:], whole[0]))
-    js = float(shift.mean()) if len(shift) else 0.0
-    gain = max(gains) if gains else None
+    contexts = None if done.contexts is None else done.contexts[1:]
+    explored = explore(done.probe, heads_of(sampler, contexts))
+    assert explored.js is not None
     return done, {
         "deterministic_answer": show_answer(ballots[0].answer),
-        "sampling_gain": gain,
-        "sampling_gain_whole_answer": whole_gain,
-        "gain_share": quality.gain_rate(torch.tensor(gains)) if gains else None,
-        "js_divergence": js,
+        "sampling_gain": explored.gain,
+        "sampling_gain_whole_answer": explored.gain_whole,
+        "gain_share": explored.gain_share,
+        "js_divergence": explored.js,
         "unique_answers": quality.unique_answers([ballot.answer for ballot in ballots[1:]]),
-        "regime": quality.regime(gain, js),
-        "gains": gains,
+        "regime": quality.regime(explored.gain, explored.js),
+        "gains": explored.gains,
         "vote_curve": _vote_curve(ballots, truth),
-        **_heads(sampler, done.contexts),
+        "snr": explored.snr,
+        "sigma": explored.sigma,
     }
 
 
@@ -72,15 +64,3 @@ def _vote_curve(ballots: list[Ballot], truth: Decimal | None) -> list[dict[str, 
             }
         )
     return curve
-
-
-def _heads(sampler: Sampler, contexts: torch.Tensor | None) -> dict[str, Any]:
-    """Give SNR and σ per thought of a learned sampler."""
-    if not isinstance(sampler, LearnedSampler) or contexts is None:
-        return {"snr": None, "sigma": None}
-    mean, log_std = sampler.heads(contexts[1:].to(next(sampler.heads.parameters()).dtype))
-    std = log_std.exp()  # (N, K, D)
-    return {
-        "snr": quality.signal_to_noise(mean, std).tolist(),
-        "sigma": std.square().mean(-1).sqrt().mean(0).tolist(),
-    }

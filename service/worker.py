@@ -13,8 +13,8 @@ import torch
 from latent.answers import parse_answer
 from latent.device import resolve_device, resolve_dtype
 from latent.errors import GtsError, InputError
+from latent.exploration import heads_of
 from latent.folders import DEFAULT_SAMPLER, sampler_folders
-from latent.quality import signal_to_noise
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
@@ -216,11 +216,9 @@ def _report(item: Task, result: Rollout, snr: tuple[float, ...] | None) -> LaneR
 
 def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
     """Give SNR per thought, from a few lanes: it is a gauge, and the heads cost time."""
-    if not isinstance(sampler, LearnedSampler) or result.contexts is None:
-        return None
-    contexts = result.contexts[:_SNR_LANES].to(next(sampler.heads.parameters()).dtype)
-    mean, log_std = sampler.heads(contexts)
-    return tuple(signal_to_noise(mean, log_std.exp()).tolist())
+    contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
+    heads = heads_of(sampler, contexts)
+    return None if heads is None else tuple(heads.snr)
 
 
 def _blame(error: GtsError) -> Failure:

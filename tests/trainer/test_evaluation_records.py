@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from latent.errors import InputError, SpecError
+from latent.exploration import Exploration, Heads, explore
 from latent.probing import Probe
 from latent.votes import Ballot
 from trainer.evaluation.config import EvaluationConfig, budgets_of, parse_samplers
-from trainer.evaluation.measure import Heads, explore
-from trainer.evaluation.records import Exploration, Question, Record, judge
+from trainer.evaluation.records import Question, Record, judge
 
 QUESTION = Question(17, prompt=(5, 6, 7), truth=Decimal(42), target=None, operations=3, seed=1)
 

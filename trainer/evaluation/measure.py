@@ -2,30 +2,19 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import torch
-
-from latent import quality
+from latent.exploration import Exploration, explore, heads_of
 from latent.lanes import Prefix
-from latent.probing import Probe
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
 from latent.solve import ballots_of
 from latent.trajectory import DETERMINISTIC
 from trainer.evaluation.config import EvaluationConfig
-from trainer.evaluation.records import Exploration, Question, Record, judge
+from trainer.evaluation.records import Question, Record, judge
 
-__all__ = ["Heads", "explore", "measure"]
-
-
-@dataclass(frozen=True)
-class Heads:
-    """What a learned sampler said at each thought, for N trajectories."""
-
-    mean: torch.Tensor  # (N, K, D)
-    std: torch.Tensor  # (N, K, D)
+__all__ = ["measure"]
 
 
 def measure(
@@ -64,7 +53,8 @@ def _measure_samples(
     records = []
     for number, (question, one) in enumerate(zip(questions, first, strict=True)):
         assert one.probe is not None
-        explored = explore(one.probe, _heads(sampler, one.contexts))
+        sampled = None if one.contexts is None else one.contexts[1:]
+        explored = explore(one.probe, heads_of(sampler, sampled))
         parts = [one, later[number]] if others else [one]
         records.append(_judged(question, sampler, parts, explored))
     return records
@@ -119,35 +109,3 @@ def _judged(
         tokens=sum(len(trajectory.tokens) for trajectory in trajectories[skipped:]),
         seconds=0.0,
     )
-
-
-@torch.no_grad()
-def explore(probe: Probe, heads: Heads | None = None) -> Exploration:
-    """Measure how samples explore; row 0 of the probe is the deterministic trajectory."""
-    first = probe.first_logprobs  # (1 + N, V)
-    js = float(quality.js_divergence(first[1:], first[0]).mean())
-    snr = sigma = None
-    if heads is not None:
-        snr = quality.signal_to_noise(heads.mean, heads.std).tolist()
-        sigma = heads.std.square().mean(-1).sqrt().mean(0).tolist()
-    if probe.target_logprobs is None or probe.target_complements is None:
-        return Exploration(js=js, snr=snr, sigma=sigma)
-    odds = probe.target_logprobs[:, 0] - probe.target_complements[:, 0]  # (1 + N,) of y₁*
-    gains = odds[1:] - odds[0]
-    whole = quality.answer_log_odds(probe.target_logprobs, probe.target_complements)
-    return Exploration(
-        gain=float(gains.max()),
-        gain_whole=float(quality.sampling_gain(whole[1:], whole[0])),
-        gain_share=quality.gain_rate(gains),
-        js=js,
-        snr=snr,
-        sigma=sigma,
-    )
-
-
-def _heads(sampler: Sampler, contexts: torch.Tensor | None) -> Heads | None:
-    if not isinstance(sampler, LearnedSampler) or contexts is None:
-        return None
-    sampled = contexts[1:].to(next(sampler.heads.parameters()).dtype)  # (N, K, D)
-    mean, log_std = sampler.heads(sampled)
-    return Heads(mean, log_std.exp())

@@ -8,11 +8,12 @@ from decimal import Decimal
 from typing import get_args
 
 from latent.answers import format_answer, same_answer, show_answer
+from latent.exploration import Exploration
 from latent.quality import unique_answers
 from latent.votes import Ballot, VoteKind, tally
 from trainer.evaluation.config import budgets_of
 
-__all__ = ["Exploration", "Question", "Record", "judge"]
+__all__ = ["Question", "Record", "judge"]
 
 _DECIMALS = 6
 
@@ -27,18 +28,6 @@ class Question:
     target: tuple[int, ...] | None  # the true answer's tokens; None where it can't be written
     operations: int | None
     seed: int
-
-
-@dataclass(frozen=True)
-class Exploration:
-    """How far the probed samples went from the deterministic trajectory, and whether to good end."""
-
-    gain: float | None = None
-    gain_whole: float | None = None  # of the whole answer rather than its first token
-    gain_share: float | None = None
-    js: float | None = None
-    snr: Sequence[float] | None = None
-    sigma: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
