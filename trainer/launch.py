@@ -1,6 +1,5 @@
 """Puts a sampler run together from names: reasoner, data, ranks, progress; then trains and publishes."""
 
-import os
 import shlex
 import sys
 from contextlib import nullcontext
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from latent.errors import InputError
 from latent.store import load_reasoner
 from latent.zoo import resolve_model
 from trainer.card import Provenance
@@ -17,7 +15,7 @@ from trainer.config import SamplerConfig
 from trainer.episodes import ReasonerEnvironment
 from trainer.progress import Progress
 from trainer.questions import load_questions
-from trainer.ranks import joined_ranks
+from trainer.ranks import joined_ranks, rank_device
 from trainer.record import describe
 from trainer.report import publish
 from trainer.train import TrainingResult, train
@@ -43,7 +41,7 @@ def launch(run: SamplerRun) -> TrainingResult:
     """Train a sampler, or go on with it, and write what it leaves."""
     if run.threads is not None:
         torch.set_num_threads(run.threads)
-    device = _device(run.device)
+    device = rank_device(run.device)
     reasoner = load_reasoner(resolve_model(run.model), device=str(device))
     environment = ReasonerEnvironment(reasoner, run.config.sites)
     sets = load_questions(run.data, run.problems, run.config)
@@ -73,17 +71,3 @@ def launch(run: SamplerRun) -> TrainingResult:
             progress.note(f"sampler in {run.out}")
         ranks.wait()
     return result
-
-
-def _device(name: str) -> torch.device:
-    """Give the device; under torchrun `cuda` is each rank's own."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(
-            f"unknown device {name!r}; use cpu, cuda or cuda:N", param="device"
-        ) from None
-    if name == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-    return device

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from latent.device import resolve_device
 from latent.errors import InputError
 
-__all__ = ["Ranks", "joined_ranks"]
+__all__ = ["Ranks", "joined_ranks", "rank_device"]
 
 T = TypeVar("T")
 
@@ -76,6 +77,14 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
         yield Ranks(dist.get_rank(), size)
     finally:
         dist.destroy_process_group()
+
+
+def rank_device(text: str) -> torch.device:
+    """Give the device that a user named; under torchrun `cuda` is each rank's own."""
+    device = resolve_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if text == "cuda" else text)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # where the ranks talk to each other
+    return device
 
 
 def _bounds(total: int, rank: int, size: int) -> slice:

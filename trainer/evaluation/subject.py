@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from latent.device import resolve_device, resolve_dtype
+from latent.device import resolve_dtype
 from latent.errors import FormatError, InputError
 from latent.folders import weights_digest
 from latent.noise import derive_seed
@@ -21,6 +20,7 @@ from latent.zoo import resolve_model, resolve_sampler
 from trainer.data import Dataset, Malformed, Placed, load_dataset
 from trainer.evaluation.config import EvaluationConfig, check_distinct
 from trainer.evaluation.records import Question
+from trainer.ranks import rank_device
 
 __all__ = ["Subject", "load_subject"]
 
@@ -78,7 +78,7 @@ def load_subject(config: EvaluationConfig) -> Subject:
     check_distinct([str(path.resolve()) if path else spec for spec, path in sources.items()])
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    device = _device(config.device)
+    device = rank_device(config.device)
     reasoner = load_reasoner(
         folder,
         device=str(device),
@@ -140,8 +140,3 @@ def _target(reasoner: Reasoner, truth: Decimal) -> tuple[int, ...] | None:
 def _digest(rows: Sequence[Placed]) -> str:
     texts = [(placed.row.question, placed.row.answer) for placed in rows]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-
-
-def _device(text: str) -> torch.device:
-    """Give the device; under torchrun `cuda` is each rank's own."""
-    return resolve_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if text == "cuda" else text)
