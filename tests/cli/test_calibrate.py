@@ -1,14 +1,13 @@
 """`gts calibrate` as typed: what it writes, what is shown with it, and how it refuses."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from cli.main import main
 from latent.calibration_file import FILE_NAME
 from service.schemas import SolveResponse
+from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import save_with_sampler
 
@@ -17,25 +16,6 @@ from tests.service.server import save_with_sampler
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "counting"
     return save_with_sampler(make_counting_reasoner(), folder)
-
-
-class Gts:
-    """Runs `gts` in this process, as its console script does."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["gts", *map(str, words)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out = self._capsys.readouterr()
-        return int(caught.value.code or 0), out.out, out.err
-
-
-@pytest.fixture
-def gts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gts:
-    return Gts(monkeypatch, capsys)
 
 
 def test_a_calibrated_folder_solves_with_a_probability(

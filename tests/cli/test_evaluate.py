@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from latent.store import save_reasoner
-from tests.cli.test_solve import Gts
+from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 
 
@@ -24,11 +24,6 @@ def rows(tmp_path: Path) -> Path:
     lines = [json.dumps({"question": question, "answer": 12}) for question in QUESTIONS]
     path.write_text("\n".join([*lines, "{torn"]) + "\n")
     return path
-
-
-@pytest.fixture
-def gts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gts:
-    return Gts(monkeypatch, capsys)
 
 
 def test_a_run_leaves_its_files_and_json_alone_on_standard_output(

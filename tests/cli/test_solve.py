@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cli.main import main
 from latent.folders import SamplerCard, fingerprint
 from latent.samplers import GaussianThoughtSampler
 from latent.store import save_reasoner, save_sampler
 from service.schemas import SolveResponse
+from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_reasoner
 
 
@@ -34,25 +34,6 @@ def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "random-cot"
     save_reasoner(folder, reasoner.format, reasoner._model, reasoner.tokenizer)
     return folder
-
-
-class Gts:
-    """Runs `gts` in this process, as its console script does."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["gts", *map(str, words)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out = self._capsys.readouterr()
-        return int(caught.value.code or 0), out.out, out.err
-
-
-@pytest.fixture
-def gts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gts:
-    return Gts(monkeypatch, capsys)
 
 
 def test_solve_prints_a_table_with_bars(gts: Gts, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from latent.errors import FormatError, InputError, MismatchError
-from latent.files import read_json, write_atomically, write_json
+from latent.files import read_json, write_json, write_text
 from trainer.evaluation.records import Record
 from trainer.ranks import Ranks
 
@@ -77,14 +77,10 @@ class EvaluationFolder:
     def finish(self, records: Sequence[Record], summary: Mapping[str, Any]) -> None:
         """Write the sorted results, then the summary that tells that all is there."""
         text = "".join(record.to_line() for record in records)
-        write_atomically(self._out / "results.jsonl", lambda path: _write(path, text))
+        write_text(self._out / "results.jsonl", text)
         write_json(self._out / "summary.json", dict(summary))
 
 
 def _whole(data: bytes) -> int:
     """Give the length without a last line that was torn off in writing."""
     return data.rfind(b"\n") + 1
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
