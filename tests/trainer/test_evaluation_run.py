@@ -338,3 +338,25 @@ def test_two_ranks_give_the_report_of_one(world: World, tmp_path: Path) -> None:
     parts = sorted((tmp_path / "out" / "parts").iterdir())
     assert [part.name for part in parts] == ["rank-0-of-2.jsonl", "rank-1-of-2.jsonl"]
     assert all(part.stat().st_size for part in parts)
+
+
+def test_samplers_that_differ_in_their_seed_alone_are_known_as_such(
+    model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    for name, config in (
+        ("default", {"lr": 1, "seed": 0}),
+        ("other", {"lr": 2, "seed": 0}),
+        ("seed-1", {"lr": 1, "seed": 1}),
+        ("unknown", None),
+    ):
+        heads: Any = make_sampler("gts", dtype=torch.float32)
+        training = {"data": "embedded", **({"config": config} if config else {})}
+        card = SamplerCard("gts", 32, fingerprint(folder), training)
+        save_sampler(folder / "samplers" / name, heads.heads, card)
+    samplers = "gaussian:0.5,gts,gts:other,gts:seed-1,gts:unknown"
+    config = EvaluationConfig(
+        model=str(folder), data="embedded", samplers=parse_samplers(samplers), limit=2, threads=1
+    )
+    assert load_subject(config).alike == [("gts", "gts:seed-1")]

@@ -132,6 +132,38 @@ def test_two_learned_samplers_are_compared_both_ways() -> None:
     assert {pair["difference"] for pair in summary["paired"]} == {0.0}
 
 
+def test_seeds_of_one_training_are_taken_together_by_question() -> None:
+    other = [
+        replace(record, sampler="gts:b", correct=correct, gain=gain)
+        for record, correct, gain in zip(GTS, ([], [1], []), (0.2, 1.0, None), strict=True)
+    ]
+    alone = [replace(record, sampler="gts:c") for record in GTS]
+    records = {"gaussian:1.0": GAUSSIAN, "gts": GTS, "gts:b": other, "gts:c": alone}
+    summary = summarise(records, config={}, model={}, data={}, seed=0, alike=[("gts", "gts:b")])
+    (seeds,) = summary["seeds"]
+    assert seeds["samplers"] == ["gts", "gts:b"]
+    # pass@4 of the three questions is 1, 1, 1 and 0, 1, 0; gain 1.2, 0.8, 3.0 and 0.2, 1.0, none.
+    assert seeds["measures"]["pass@4"]["value"] == pytest.approx((0.5 + 1 + 0.5) / 3, abs=1e-6)
+    assert seeds["measures"]["gain"]["value"] == pytest.approx((0.7 + 0.9) / 2)
+    differences = {(p["sampler"], p["measure"]): p["difference"] for p in seeds["paired"]}
+    assert {sampler for sampler, _ in differences} == {"gaussian:1.0", "gts:c"}
+    assert differences["gaussian:1.0", "pass@4"] == pytest.approx(0.0)  # −½, 0 and ½
+    assert differences["gts:c", "pass@4"] == pytest.approx(-1 / 3, abs=1e-6)
+    assert differences["gaussian:1.0", "gain"] == pytest.approx((0.5 + 0.1) / 2)
+
+
+def test_two_trainings_are_compared_mean_to_mean() -> None:
+    records = {
+        spec: [replace(record, sampler=spec, correct=right) for record in GTS]
+        for spec, right in (("gts", [0]), ("gts:b", [0]), ("gts:c", []), ("gts:d", [0]))
+    }
+    alike = [("gts", "gts:b"), ("gts:c", "gts:d")]
+    first, second = summarise(records, config={}, model={}, data={}, seed=0, alike=alike)["seeds"]
+    found = {pair["measure"]: pair for pair in first["paired"]}
+    assert (found["pass@4"]["sampler"], found["pass@4"]["difference"]) == ("gts:c", 0.5)
+    assert {pair["sampler"] for pair in second["paired"]} == {"gts"}
+
+
 def test_the_seed_alone_decides_the_intervals() -> None:
     assert _summary() == _summary()
     rng = np.random.default_rng(0)

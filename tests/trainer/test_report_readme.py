@@ -1,5 +1,6 @@
 """The README's results come from the committed summaries, and drift is noticed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,21 @@ def test_missing_summaries_and_readmes_are_named(project, capsys):
     (project / "docs/results/coconut-tiny.json").unlink()
     assert run(project) == 2
     assert "holds no summaries" in capsys.readouterr().err
+
+
+def test_seeds_of_one_training_have_a_table(project):
+    path = project / "docs/results/coconut-tiny.json"
+    summary = json.loads(path.read_text())
+    measured = {"pass@4": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    pair = {"sampler": "gaussian:1.0", "against": "gts:./a_b/c_d", "measure": "pass@4"}
+    seeds = {
+        "samplers": ["gts:./a_b/c_d", "gts:seed-1"],
+        "measures": measured,
+        "paired": [{**pair, "difference": 0.02, "low": -0.01, "high": 0.05}],
+    }
+    path.write_text(json.dumps({**summary, "seeds": [seeds]}))
+    assert run(project) == 0
+    text = (project / "README.md").read_text()
+    assert "| gts:./a_b/c_d over 2 seeds | pass@4 |" in text
+    assert "| mean | 50.0 (40.0–60.0) |" in text
+    assert "| − gaussian:1.0 | +2.0 (−1.0 to +5.0) |" in text

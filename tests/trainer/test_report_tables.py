@@ -9,12 +9,19 @@ import pytest
 from latent.errors import UnsupportedError
 from tests.trainer.evaluations import Simulated, simulate, summarise
 from trainer.evaluation.cells import Cell, decimal, percent, points
-from trainer.evaluation.findings import Interval, Paired, Run
+from trainer.evaluation.figures import draw_figures
+from trainer.evaluation.findings import Interval, Paired, Run, Seeds
 from trainer.evaluation.headline import headline, key_numbers
 from trainer.evaluation.paper import paper_rows
 from trainer.evaluation.reading import read_summary
 from trainer.evaluation.style import looks, render, short
-from trainer.evaluation.tables import command, paired_table, pass_at_table, quality_table
+from trainer.evaluation.tables import (
+    command,
+    paired_table,
+    pass_at_table,
+    quality_table,
+    seed_tables,
+)
 
 SMALL = Simulated(budget=8, questions=10)
 
@@ -149,3 +156,31 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'gts\[train\]'"):
         render("any", (1, 1), (1, 1), lambda figure, panels: None)
+
+
+def with_seeds(run: Run) -> Run:
+    pair = Paired("gaussian:1.0", "gts", "pass@8", Interval(0.05, 0.01, 0.09))
+    measures = {"pass@8": Interval(0.7, 0.6, 0.8), "gain": Interval(1.5, 1.0, 2.0)}
+    return replace(run, seeds=(Seeds(("gts", "gts:seed-1"), measures, (pair,)),))
+
+
+def test_seeds_have_a_table_of_their_mean_and_of_what_it_adds(tmp_path):
+    run = read(tmp_path, SMALL.changed(samplers=("gaussian:1.0", "gts", "gts:seed-1")))
+    assert seed_tables(run) == []
+    (table,) = seed_tables(with_seeds(run))
+    assert table.title == "gts over 2 seeds"
+    assert "gts, gts:seed-1" in table.note
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["mean", "70.0", "1.50"],
+        ["− gaussian:1.0", "+5.0", "–"],
+    ]
+    assert table.rows[1][1].is_strong
+
+
+def test_pictures_and_pairs_leave_further_seeds_out_and_tables_keep_them(tmp_path):
+    run = with_seeds(read(tmp_path, SMALL.changed(samplers=("gaussian:1.0", "gts", "gts:seed-1"))))
+    assert [row[0].text for row in pass_at_table(run).rows] == ["gaussian:1.0", "gts", "gts:seed-1"]
+    pairs = paired_table(run)
+    assert pairs is not None
+    assert {row[0].text for row in pairs.rows} == {"gts − gaussian:1.0"}
+    assert "seed-1" not in str(draw_figures(run, {})[0])

@@ -12,6 +12,7 @@ __all__ = ["draw_figures"]
 
 def draw_figures(run: Run, snr: Mapping[str, Sequence[Sequence[float]]]) -> list[Drawing | Absent]:
     """Draw all that the run has data for; `snr` is (questions, thoughts) of each learned sampler."""
+    run = run.without_repeats()
     return [
         pass_at_figure(run),
         unique_figure(run),

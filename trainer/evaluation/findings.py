@@ -1,7 +1,7 @@
 """What an evaluation found, as its reports see it: the records that summary.json holds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from latent.specs import SamplerSpec
@@ -15,6 +15,7 @@ __all__ = [
     "Paired",
     "Run",
     "SamplerResult",
+    "Seeds",
     "Series",
 ]
 
@@ -115,6 +116,15 @@ class Paired:
 
 
 @dataclass(frozen=True)
+class Seeds:
+    """Learned samplers that were trained alike but for the seed, taken together."""
+
+    samplers: tuple[str, ...]
+    measures: Mapping[str, Interval]
+    paired: tuple[Paired, ...]  # `against` is the first of the samplers
+
+
+@dataclass(frozen=True)
 class Run:
     """One evaluation."""
 
@@ -127,6 +137,7 @@ class Run:
     accuracy_by_operations: Series
     samplers: tuple[SamplerResult, ...]  # in the order of the command
     paired: tuple[Paired, ...]
+    seeds: tuple[Seeds, ...]
     seconds: float
 
     @property
@@ -143,3 +154,12 @@ class Run:
     def learned(self) -> tuple[SamplerResult, ...]:
         """The samplers that were trained."""
         return tuple(sampler for sampler in self.samplers if sampler.is_learned)
+
+    def without_repeats(self) -> "Run":
+        """Leave out all but the first of samplers that were trained alike, for pictures."""
+        repeats = {spec for one in self.seeds for spec in one.samplers[1:]}
+        return replace(
+            self,
+            samplers=tuple(one for one in self.samplers if one.spec not in repeats),
+            paired=tuple(p for p in self.paired if not {p.sampler, p.against} & repeats),
+        )

@@ -22,6 +22,7 @@ from trainer.evaluation.tables import (
     paired_table,
     pass_at_table,
     quality_table,
+    seed_tables,
 )
 
 __all__ = ["write_figures", "write_page", "write_report"]
@@ -72,7 +73,7 @@ def _page(run: Run, drawn: list[Drawing | Absent]) -> str:
         f"{len(run.malformed)} malformed rows, budget {run.budget}, seed {run.config['seed']}"
     )
     numbers = [accuracy_table(run), operations_table(run), pass_at_table(run), quality_table(run)]
-    numbers += [paired_table(run), cost_table(run)]
+    numbers += [*seed_tables(run), paired_table(run), cost_table(run)]
     words = [malformed_table(run), config_table(run)]
     return html.page(
         title,

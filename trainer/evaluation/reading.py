@@ -1,7 +1,7 @@
 """Reads an evaluation's files, summary.json and results.jsonl, into typed records. Computes nothing."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from trainer.evaluation.findings import (
     Paired,
     Run,
     SamplerResult,
+    Seeds,
     Series,
 )
 
@@ -94,9 +95,14 @@ def _run(data: Mapping[str, Any]) -> Run:
         samplers=tuple(
             _sampler(spec, data["samplers"][spec]) for spec in data["config"]["samplers"]
         ),
-        paired=tuple(
-            Paired(pair["sampler"], pair["against"], pair["measure"], _difference(pair))
-            for pair in data["paired"]
+        paired=_paired(data["paired"]),
+        seeds=tuple(
+            Seeds(
+                samplers=tuple(str(spec) for spec in one["samplers"]),
+                measures={name: _interval(found) for name, found in one["measures"].items()},
+                paired=_paired(one["paired"]),
+            )
+            for one in data.get("seeds", ())
         ),
         seconds=float(data["seconds"]),
     )
@@ -148,8 +154,16 @@ def _interval(data: Mapping[str, Any]) -> Interval:
     return Interval(float(data["value"]), float(data["low"]), float(data["high"]))
 
 
-def _difference(pair: Mapping[str, Any]) -> Interval:
-    return Interval(float(pair["difference"]), float(pair["low"]), float(pair["high"]))
+def _paired(rows: Sequence[Mapping[str, Any]]) -> tuple[Paired, ...]:
+    return tuple(
+        Paired(
+            row["sampler"],
+            row["against"],
+            row["measure"],
+            Interval(float(row["difference"]), float(row["low"]), float(row["high"])),
+        )
+        for row in rows
+    )
 
 
 _T = TypeVar("_T")

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from latent.errors import FormatError, GtsError, NotFoundError
 from trainer.evaluation.budget_figures import pass_at_figure
+from trainer.evaluation.cells import Table
 from trainer.evaluation.drawing import Drawing
 from trainer.evaluation.findings import Interval, Run
 from trainer.evaluation.headline import headline
 from trainer.evaluation.page import write_page
 from trainer.evaluation.reading import read_summary
-from trainer.evaluation.tables import command
+from trainer.evaluation.tables import command, seed_tables
 
 __all__ = ["BEGIN", "END", "main", "results_text", "with_results"]
 
@@ -97,6 +98,7 @@ def _section(one: _Committed, folder: str) -> str:
     parts = [f"### {name}", _escaped(headline(run)) + left_out]
     if run.sampling:
         parts += [f"![pass@N against N: {name}]({folder}/{name}.svg)", _table(run)]
+        parts += [text for table in seed_tables(run) for text in _seeds(table)]
     return "\n\n".join([*parts, f"    {command(run, f'runs/{name}')}"])
 
 
@@ -117,6 +119,19 @@ def _table(run: Run) -> str:
         for one in run.sampling
     ]
     lines = [[*head, "SG", "SG > 0.5", "JS"], ["---", *["--:"] * (len(head) + 2)], *rows]
+    return _markdown(lines)
+
+
+def _seeds(table: Table) -> tuple[str, str]:
+    rows = [
+        [f"{cell.text} ({cell.detail})" if cell.detail else cell.text for cell in row]
+        for row in table.rows
+    ]
+    head = [table.title, *table.head[1:]]
+    return _escaped(table.note), _markdown([head, ["---", *["--:"] * (len(head) - 1)], *rows])
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines
     )
@@ -155,7 +170,7 @@ def _read_readme(path: Path) -> str:
 
 
 def _draw(one: _Committed) -> None:
-    drawn = pass_at_figure(one.run)
+    drawn = pass_at_figure(one.run.without_repeats())
     if isinstance(drawn, Drawing):
         write_page(one.figure, f"{drawn.picture.svg.rstrip()}\n{one.stamp}\n")
 

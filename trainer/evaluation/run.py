@@ -56,6 +56,7 @@ def evaluate(config: EvaluationConfig, out: Path) -> dict[str, Any] | None:
             model=subject.model_card(),
             data=subject.data_card(),
             seed=config.seed,
+            alike=subject.alike,
         )
         folder.finish([record for rows in results.values() for record in rows], summary)
         return summary

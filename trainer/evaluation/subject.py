@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 from latent.device import resolve_dtype
 from latent.errors import FormatError, InputError
-from latent.folders import weights_digest
+from latent.folders import SamplerCard, read_sampler_card, weights_digest
 from latent.noise import derive_seed
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
@@ -32,6 +33,7 @@ class Subject:
     reasoner: Reasoner
     samplers: dict[str, Sampler]
     sampler_digests: dict[str, str]  # of the learned ones
+    alike: list[tuple[str, ...]]  # learned ones that differ in their training's seed alone
     data: Dataset
     questions: tuple[Question, ...]
     left_out: tuple[Malformed, ...]  # malformed rows, and questions too long to be asked
@@ -97,11 +99,23 @@ def load_subject(config: EvaluationConfig) -> Subject:
         reasoner=reasoner,
         samplers=samplers,
         sampler_digests={spec: weights_digest(path) for spec, path in sources.items() if path},
+        alike=_trained_alike({s: read_sampler_card(path) for s, path in sources.items() if path}),
         data=data,
         questions=tuple(questions),
         left_out=tuple(sorted([*data.malformed, *too_long], key=lambda row: row.line)),
         data_digest=_digest(data.rows),
     )
+
+
+def _trained_alike(cards: Mapping[str, SamplerCard]) -> list[tuple[str, ...]]:
+    """Group samplers whose training was the same but for the seed, where there are several."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for spec, card in cards.items():
+        config = card.training.get("config")
+        if isinstance(config, dict):
+            recipe = [card.training.get("data"), {**config, "seed": None}]
+            groups[json.dumps(recipe, sort_keys=True)].append(spec)
+    return [tuple(specs) for specs in groups.values() if len(specs) > 1]
 
 
 def _ask(

@@ -1,24 +1,22 @@
 """Results in, summary out: every figure with its interval, samplers compared by question."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from latent.quality import GAIN_THRESHOLD, pass_at, regime
-from latent.specs import SamplerSpec
-from trainer.evaluation.config import GAIN_BUDGET, budgets_of
+from latent.quality import GAIN_THRESHOLD, regime
+from trainer.evaluation.columns import Columns, Floats
+from trainer.evaluation.comparisons import over_seeds, paired
+from trainer.evaluation.config import budgets_of
 from trainer.evaluation.records import Record
 from trainer.evaluation.statistics import interval, intervals, reliability, spread
 
 __all__ = ["SUMMARY_VERSION", "summarise"]
 
 SUMMARY_VERSION = 1
-
-Floats = NDArray[np.float64]
 
 
 def summarise(
@@ -28,9 +26,14 @@ def summarise(
     model: Mapping[str, Any],
     data: Mapping[str, Any],
     seed: int,
+    alike: Sequence[Sequence[str]] = (),
 ) -> dict[str, Any]:
-    """Give summary.json of results by sampler, each in the order of the questions."""
-    groups = {spec: _Group(spec, rows) for spec, rows in records.items()}
+    """Give summary.json of results by sampler, each in the order of the questions.
+
+    `alike` are learned samplers, by spec, that were trained alike but for the seed.
+    """
+    groups = {spec: Columns(spec, rows) for spec, rows in records.items()}
+    sampled = [group for group in groups.values() if group.kind != "deterministic"]
     return {
         "version": SUMMARY_VERSION,
         "config": dict(config),
@@ -39,46 +42,10 @@ def summarise(
         # Every sampler's results have it, and it is the same in all.
         "deterministic": _deterministic(next(iter(records.values())), seed),
         "samplers": {spec: _sampler(group, seed) for spec, group in groups.items()},
-        "paired": list(_paired(list(groups.values()), seed)),
+        "paired": paired(sampled, seed),
+        "seeds": over_seeds(sampled, alike, seed),
         "seconds": round(sum(record.seconds for rows in records.values() for record in rows), 3),
     }
-
-
-@dataclass(frozen=True)
-class _Group:
-    """One sampler's results as columns of numbers."""
-
-    spec: str
-    records: Sequence[Record]
-
-    @property
-    def kind(self) -> str:
-        return SamplerSpec.parse(self.spec).kind
-
-    @property
-    def budget(self) -> int:
-        return self.records[0].trajectories
-
-    def pass_at(self, budget: int) -> Floats:
-        """Give pass@budget of each question, without bias."""
-        table = [pass_at(self.budget, right, budget) for right in range(self.budget + 1)]
-        return np.array([table[len(record.correct)] for record in self.records])
-
-    def first_n(self, budget: int) -> Floats:
-        """Tell of each question whether one of its first trajectories is right."""
-        return np.array([float(min(r.correct, default=budget) < budget) for r in self.records])
-
-    def unique(self, budget: int) -> Floats:
-        return np.array([float(record.unique[str(budget)]) for record in self.records])
-
-    def vote(self, kind: str, budget: int, place: int = 0) -> Floats:
-        """Give a vote's correctness (0), share (1) or confidence (2) of each question."""
-        return np.array([record.votes[kind][str(budget)][place] for record in self.records])
-
-    def numbers(self, field: str) -> Floats:
-        """Give a measure of each question, NaN where it is null."""
-        values = [getattr(record, field) for record in self.records]
-        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _deterministic(records: Sequence[Record], seed: int) -> dict[str, Any]:
@@ -96,7 +63,7 @@ def _deterministic(records: Sequence[Record], seed: int) -> dict[str, Any]:
     }
 
 
-def _sampler(group: _Group, seed: int) -> dict[str, Any]:
+def _sampler(group: Columns, seed: int) -> dict[str, Any]:
     budgets, kinds = budgets_of(group.budget), list(group.records[0].votes)
     columns: dict[tuple[str, int], Floats] = {}
     for budget in budgets:
@@ -145,37 +112,3 @@ def _above(values: Floats, threshold: float) -> Floats:
 def _spread(rows: Sequence[Sequence[float] | None]) -> list[dict[str, float]] | None:
     there = [row for row in rows if row is not None]
     return [asdict(one) for one in spread(np.array(there))] if there else None
-
-
-def _paired(groups: Sequence[_Group], seed: int) -> Iterator[dict[str, Any]]:
-    """Compare each sampler with each learned one: the learned one less the other, by question."""
-    sampled = [group for group in groups if group.kind != "deterministic"]
-    for against in (group for group in sampled if group.kind == "gts"):
-        theirs = _compared(against)
-        for group in sampled:
-            if group is against:
-                continue
-            for name, values in _compared(group).items():
-                differences = theirs[name] - values
-                known = differences[~np.isnan(differences)]
-                if not len(known):
-                    continue
-                found = interval(known.tolist(), seed)
-                yield {
-                    "sampler": group.spec,
-                    "against": against.spec,
-                    "measure": name,
-                    "difference": found.value,
-                    "low": found.low,
-                    "high": found.high,
-                }
-
-
-def _compared(group: _Group) -> dict[str, Floats]:
-    budgets = sorted({8, 32, group.budget} & set(range(group.budget + 1)))
-    voting = min(GAIN_BUDGET, group.budget)
-    return {
-        **{f"pass@{budget}": group.pass_at(budget) for budget in budgets},
-        f"majority@{voting}": group.vote("majority", voting),
-        "gain": group.numbers("gain"),
-    }

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from trainer.evaluation.cells import NOTHING, Cell, Table, decimal, percent, points, signed
-from trainer.evaluation.findings import Interval, Run, SamplerResult, Series
+from trainer.evaluation.findings import Interval, Run, SamplerResult, Seeds, Series
 from trainer.evaluation.paper import PaperRow, paper_rows
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "paired_table",
     "pass_at_table",
     "quality_table",
+    "seed_tables",
 ]
 
 _MALFORMED_SHOWN = 50
@@ -99,10 +100,11 @@ def quality_table(run: Run) -> Table:
 
 def paired_table(run: Run) -> Table | None:
     """What a learned sampler adds to each other one, question by question."""
-    if not run.paired:
+    pairs = run.without_repeats().paired
+    if not pairs:
         return None
     rows = []
-    for pair in run.paired:
+    for pair in pairs:
         difference = points(pair.difference, is_share=_is_share(pair.measure))
         rows.append(
             (
@@ -117,6 +119,44 @@ def paired_table(run: Run) -> Table | None:
         "“Higher” and “lower” are said where the interval is clear of 0."
     )
     return Table("Against GTS", note, ("pair", "measure", "difference", "verdict"), tuple(rows))
+
+
+def seed_tables(run: Run) -> list[Table]:
+    """The mean over training seeds, and what it adds to each other sampler."""
+    return [_seed_table(one) for one in run.seeds]
+
+
+def _seed_table(seeds: Seeds) -> Table:
+    measures = list(seeds.measures)
+    found = {(pair.sampler, pair.measure): pair.difference for pair in seeds.paired}
+    rows = [
+        (
+            Cell("mean"),
+            *(
+                percent(value) if _is_share(name) else decimal(value)
+                for name, value in seeds.measures.items()
+            ),
+        )
+    ]
+    rows += [
+        (
+            Cell(f"− {other}"),
+            *(
+                points(found[other, name], is_share=_is_share(name))
+                if (other, name) in found
+                else NOTHING
+                for name in measures
+            ),
+        )
+        for other in dict.fromkeys(pair.sampler for pair in seeds.paired)
+    ]
+    note = (
+        f"The mean of {', '.join(seeds.samplers)}, trained alike but for the seed, and that mean "
+        "less each other sampler: paired bootstrap over questions, 95% intervals, percentage "
+        "points (gain: log-odds). Others that were trained alike are a mean too."
+    )
+    head = ("", *measures)
+    return Table(f"{seeds.samplers[0]} over {len(seeds.samplers)} seeds", note, head, tuple(rows))
 
 
 def cost_table(run: Run) -> Table:
