@@ -197,8 +197,8 @@ def test_a_run_writes_a_file_that_fits_its_folder(folder: Path, data: Path, tmp_
     assert other.read_bytes() == out.read_bytes(), "the same run, the same file"
 
 
-def test_a_run_keeps_what_still_fits_of_other_samplers(
-    folder: Path, data: Path, tmp_path: Path
+def test_a_run_keeps_what_still_fits_of_other_samplers_and_tells_the_rest(
+    folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reasoner, out = load_reasoner(folder), tmp_path / FILE_NAME
     kept = make_calibration(sampler="gaussian:3.0")
@@ -211,8 +211,10 @@ def test_a_run_keeps_what_still_fits_of_other_samplers(
     assert kept in found.fitted
     assert {one.sampler for one in found.fitted} == {"deterministic", "gaussian:3.0"}
     assert replaced not in found.fitted
+    assert f"{out}: sampler 'gts' has changed since it was calibrated" in capsys.readouterr().out
     write_calibrations(out, replace(empty, reasoner_fingerprint="another", fitted=(kept,)))
     assert calibrate(reasoner, folder, run) == empty
+    assert "of other weights of the reasoner; left out" in capsys.readouterr().out
 
 
 def test_the_deterministic_sampler_is_one_trajectory_at_any_budget(

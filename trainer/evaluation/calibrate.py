@@ -60,10 +60,12 @@ def calibrate(reasoner: Reasoner, folder: Path, run: CalibrationRun) -> Calibrat
     samplers = [
         load_sampler(reasoner, spec, resolve_sampler(folder, spec)) for spec in run.samplers
     ]
-    others = _others(reasoner, folder, run)
+    others, dropped = _others(reasoner, folder, run)
     rows = _held_out(run)
     fitted: list[Calibration] = []
     with Progress(len(rows) * len(samplers), 0) as progress:
+        for what in dropped:
+            progress.note(f"{run.out}: {what}; left out, calibrate it again")
         for place, sampler in enumerate(samplers):
 
             def tell(
@@ -138,17 +140,19 @@ def _held_out(run: CalibrationRun) -> list[Row]:
     return rows
 
 
-def _others(reasoner: Reasoner, folder: Path, run: CalibrationRun) -> list[Calibration]:
-    """Give what the file holds for other samplers and is still right."""
+def _others(
+    reasoner: Reasoner, folder: Path, run: CalibrationRun
+) -> tuple[list[Calibration], list[str]]:
+    """Give what the file holds for other samplers: what is still right, and why the rest is not."""
     if not run.out.exists():
-        return []
+        return [], []
     found = read_calibrations(run.out)
     if found.reasoner_fingerprint != reasoner.fingerprint:
-        return []
+        return [], ["its calibrations are of other weights of the reasoner"]
     replaced = {str(spec) for spec in run.samplers}
-    return [
-        one for one in found.fitted if one.sampler not in replaced and misfit(one, folder) is None
-    ]
+    others = [(one, misfit(one, folder)) for one in found.fitted if one.sampler not in replaced]
+    kept = [one for one, why in others if why is None]
+    return kept, list(dict.fromkeys(why for _, why in others if why is not None))
 
 
 def _calibrate_sampler(
