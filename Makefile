@@ -20,7 +20,7 @@ test: $(STAMP)
 	$(VENV)/bin/pytest
 
 train: $(STAMP)
-	trainer/reproduce
+	$(MAKE) --jobs=2 --file=trainer/reproduce.mk
 
 constraints: $(STAMP)
 	{ echo '# The exact versions that the Makefile and CI install with. Regenerate: make constraints'; \

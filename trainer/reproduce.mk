@@ -1,0 +1,70 @@
+# Trains everything that is embedded, from nothing, and puts it into latent/zoo. `make train` calls it.
+# Two trainings run side by side, each on one core; all resume: run it again after an interruption.
+runs := runs
+zoo := latent/zoo
+models := coconut-tiny codi-tiny
+samplers := default seed-1 seed-2 accuracy accuracy-seed-1 accuracy-seed-2
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export OMP_NUM_THREADS := 1
+
+.PHONY: all
+all: $(runs)/calibrated
+
+# What a training says goes to a file beside its folder.
+train = @mkdir -p $(dir $(@D)) && echo "$(@D): see $(@D).log" && \
+	gts train $(1) --out $(@D) > $(@D).log 2>&1
+
+# The text reasoner, which is also where COCONUT starts.
+$(runs)/cot/result.json:
+	$(call train, backbone cot --steps 1800 --dropout 0)
+
+# COCONUT, and its control: as many steps of the same data, no thoughts.
+coconut := --init $(runs)/cot/reasoner --settle-steps 400 --batch 48 --lr 3e-3
+coconut += --stage-steps 0,2200,1500
+
+$(runs)/coconut/result.json: $(runs)/cot/result.json
+	$(call train, backbone coconut $(coconut) --supervised-steps 6)
+
+$(runs)/control/result.json: $(runs)/cot/result.json
+	$(call train, backbone coconut $(coconut) --no-thoughts)
+
+codi := --supervised-steps 6 --lr 3e-3
+codi += --stage-steps 1300,2000,800
+
+$(runs)/codi/result.json:
+	$(call train, backbone codi $(codi))
+
+# Samplers and calibrations are bound to the weights: new weights are shipped without them.
+ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.ship $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@
+
+$(runs)/cot-tiny.shipped: $(runs)/cot/result.json
+	$(call ship,cot)
+
+$(runs)/coconut-tiny.shipped: $(runs)/coconut/result.json $(runs)/control/result.json
+	$(call ship,coconut,--control $(runs)/control)
+
+$(runs)/codi-tiny.shipped: $(runs)/codi/result.json
+	$(call ship,codi)
+
+# The samplers: ours and, called accuracy, the same without the confidence shaping; three seeds each.
+# exp(-0.7) is the scale at which plain Gaussian noise does best on validation.
+settings := --set steps=200 --set log_std_bias=-0.7
+seed = $(if $(findstring seed-,$(1)),--set seed=$(lastword $(subst -, ,$(1))))
+alpha = $(if $(findstring accuracy,$(1)),--set alpha=0)
+
+define sampler
+$(runs)/$(1)/$(2)/sampler.json: $(runs)/$(1).shipped
+	$$(call train, sampler --model $(1) $(settings) $(call alpha,$(2)) $(call seed,$(2)))
+
+$(zoo)/$(1)/samplers/$(2)/sampler.json: $(runs)/$(1)/$(2)/sampler.json
+	mkdir -p $$(@D) && cp $$(addprefix $$(<D)/,README.md sampler.safetensors sampler.json) $$(@D)
+endef
+$(foreach model,$(models),$(foreach name,$(samplers),$(eval $(call sampler,$(model),$(name)))))
+
+shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
+
+$(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
+	gts calibrate --model coconut-tiny --samplers gts --limit 400 \
+		--out $(zoo)/coconut-tiny/calibration.json
+	touch $@
