@@ -33,6 +33,7 @@ SupervisedSteps = Annotated[
     int,
     typer.Option(help="Teach the thoughts up to so many equations, two thoughts each; 0: none."),
 ]
+SettleSteps = Annotated[int, typer.Option(help="Last steps, with dropout; 0: none.")]
 Problems = Annotated[int, typer.Option(help="How many rows of the data to use.")]
 Seed = Annotated[int, typer.Option(help="Decides weights, batches and dropout.")]
 Threads = Annotated[int, typer.Option(help="CPU threads.")]
@@ -46,7 +47,7 @@ def coconut(
     test: Test = "embedded:test",
     init: Init = None,
     stage_steps: StageSteps = "1400,700,700,700,2400",
-    settle_steps: Annotated[int, typer.Option(help="Last steps, with dropout.")] = 500,
+    settle_steps: SettleSteps = 500,
     thoughts_per_step: Annotated[int, typer.Option(help="Thoughts for a replaced step.")] = 2,
     thoughts: Annotated[bool, typer.Option(help="--no-thoughts trains the control.")] = True,
     supervised_steps: SupervisedSteps = 0,
@@ -99,6 +100,7 @@ def codi(
     test: Test = "embedded:test",
     init: Init = None,
     stage_steps: StageSteps = "1300,800,1600",
+    settle_steps: SettleSteps = 500,
     thoughts: Annotated[int, typer.Option(help="Thoughts before the answer.")] = 6,
     projection: Annotated[int, typer.Option(help="Hidden width of the projection.")] = 256,
     gamma: Annotated[float, typer.Option(help="Weight of the distillation.")] = 1.0,
@@ -109,6 +111,7 @@ def codi(
     heads: Heads = 4,
     kv_heads: Annotated[int, typer.Option(help="Key-value heads.")] = 2,
     mlp_width: Annotated[int, typer.Option(help="Width of the SwiGLU layer.")] = 344,
+    dropout: Annotated[float, typer.Option(help="Dropout of what the projection reads.")] = 0.1,
     batch: Batch = 32,
     optimizer: Optimizer = "muon",
     lr: Rate = 3e-3,
@@ -124,14 +127,13 @@ def codi(
         BackboneConfig(
             recipe="codi",
             stage_steps=_counts(stage_steps),
-            architecture=Architecture(
-                "llama", width, layers, heads, kv_heads=kv_heads, mlp_width=mlp_width, dropout=0.0
-            ),
+            architecture=Architecture("llama", width, layers, heads, kv_heads, mlp_width, dropout),
             init=init,
             data=data,
             validation=validation,
             test=test or None,
             train_problems=problems,
+            settle_steps=settle_steps,
             codi_thoughts=thoughts,
             projection_hidden=projection,
             gamma=gamma,

@@ -17,7 +17,7 @@ class BackboneConfig:
 
     recipe: str
     stage_steps: tuple[int, ...]
-    settle_steps: int = 500  # coconut only: the last steps, with dropout
+    settle_steps: int = 500  # coconut and codi: the last steps, with dropout
     architecture: Architecture = field(default_factory=Architecture)
     init: str | None = None
     data: str = "embedded:train"
@@ -73,8 +73,8 @@ def check_config(config: BackboneConfig) -> None:
         raise InputError("every entry of stage_steps must be 1 or more (with --init, the first 0)")
     if config.optimizer not in OPTIMIZERS:
         raise InputError(f"optimizer is {config.optimizer!r}; it must be adamw or muon")
-    if config.settle_steps < 1:
-        raise InputError(f"settle_steps is {config.settle_steps}; it must be 1 or more")
+    if config.settle_steps < 0:
+        raise InputError(f"settle_steps is {config.settle_steps}; it must be 0 or more")
     if config.batch < 1:
         raise InputError(f"batch is {config.batch}; it must be 1 or more")
 

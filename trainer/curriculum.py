@@ -35,7 +35,7 @@ class Stage:
     replaced: int | None  # how many steps the thoughts stand for; None: all of them
     is_text: bool = False  # no latent markers at all
     is_told: bool = False  # codes stand in the thoughts' places
-    has_dropout: bool = True
+    has_dropout: bool = False
     rate_share: float = 1.0  # of the run's learning rate
 
 
@@ -45,22 +45,22 @@ def coconut_stages(
     """Plan text, then one more replaced step per stage, thoughts only, and settling with dropout."""
     text, *middle, last = stage_steps
     thoughts = len(middle) * thoughts_per_step
-    return (
-        Stage("text", text, 0, 0, is_text=True, has_dropout=False),
+    plan = (
+        Stage("text", text, 0, 0, is_text=True),
         *(
             Stage(
                 f"replace-{count}",
                 steps,
                 count * thoughts_per_step,
                 count,
-                has_dropout=False,
                 rate_share=THOUGHT_RATE,
             )
             for count, steps in enumerate(middle, start=1)
         ),
-        Stage("thoughts-only", last, thoughts, None, has_dropout=False, rate_share=THOUGHT_RATE),
-        Stage("settle", settle_steps, thoughts, None, rate_share=SETTLE_RATE),
+        Stage("thoughts-only", last, thoughts, None, rate_share=THOUGHT_RATE),
+        Stage("settle", settle_steps, thoughts, None, has_dropout=True, rate_share=SETTLE_RATE),
     )
+    return tuple(stage for stage in plan if stage.steps)
 
 
 def supervised_stages(
@@ -70,27 +70,28 @@ def supervised_stages(
     text, told, last = stage_steps
     thoughts = steps * THOUGHTS_PER_STEP
     plan = (
-        Stage("text", text, 0, 0, is_text=True, has_dropout=False),
-        Stage("told", told, thoughts, None, is_told=True, has_dropout=False),
-        Stage("thoughts-only", last, thoughts, None, has_dropout=False, rate_share=THOUGHT_RATE),
-        Stage("settle", settle_steps, thoughts, None, rate_share=SETTLE_RATE),
+        Stage("text", text, 0, 0, is_text=True),
+        Stage("told", told, thoughts, None, is_told=True),
+        Stage("thoughts-only", last, thoughts, None, rate_share=THOUGHT_RATE),
+        Stage("settle", settle_steps, thoughts, None, has_dropout=True, rate_share=SETTLE_RATE),
     )
     return tuple(stage for stage in plan if stage.steps)
 
 
 def text_stages(steps: int) -> tuple[Stage, ...]:
     """Plan plain chain-of-thought training."""
-    return (Stage("text", steps, 0, 0, is_text=True, has_dropout=False),)
+    return (Stage("text", steps, 0, 0, is_text=True),)
 
 
 def control_stages(stage_steps: Sequence[int], settle_steps: int) -> tuple[Stage, ...]:
     """Plan the control: as many steps, no thoughts, the answer right after the question."""
     first, *others = stage_steps
-    return (
-        Stage("first", first, 0, None, has_dropout=False),
-        Stage("no-thoughts", sum(others), 0, None, has_dropout=False, rate_share=THOUGHT_RATE),
-        Stage("settle", settle_steps, 0, None, rate_share=SETTLE_RATE),
+    plan = (
+        Stage("first", first, 0, None),
+        Stage("no-thoughts", sum(others), 0, None, rate_share=THOUGHT_RATE),
+        Stage("settle", settle_steps, 0, None, has_dropout=True, rate_share=SETTLE_RATE),
     )
+    return tuple(stage for stage in plan if stage.steps)
 
 
 def stage_batch(examples: Sequence[Example], stage: Stage, start: int, end: int) -> Batch:

@@ -11,7 +11,9 @@ Readings, where the description is open:
 3. From scratch, a student that at once has only thoughts had 4% after 500 steps beside a teacher of
    59%. It may have COCONUT's curriculum (at first its thoughts stand for one step and the rest stays
    text), or be taught its steps (step_codes.py), as the embedded one was. Two stages are plain CODI.
-4. The question is read once; teacher and student continue from the same keys and values.
+4. Dropout comes last, at a low rate, as in COCONUT's plan (curriculum.py), and where the projection
+   reads a state, which is where a CODI drops (latent/dropout.py).
+5. The question is read once; teacher and student continue from the same keys and values.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from trainer.corpus import Batch, Example, Ids, TextFormat, make_batch
-from trainer.curriculum import THOUGHT_RATE, Stage
+from trainer.curriculum import SETTLE_RATE, THOUGHT_RATE, Stage
 from trainer.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
 from trainer.thinking import (
     Prefix,
@@ -40,10 +42,10 @@ TEACHER = Stage("teacher", 0, 0, 0, is_text=True)
 LAYOUT = TextFormat(question_suffix="", answer_prefix="The answer is: ")
 
 
-def codi_stages(stage_steps: Sequence[int], thoughts: int) -> tuple[Stage, ...]:
-    """Plan a teacher-only beginning, perhaps a student's curriculum, then thoughts only."""
+def codi_stages(stage_steps: Sequence[int], settle_steps: int, thoughts: int) -> tuple[Stage, ...]:
+    """Plan a teacher, perhaps a student's curriculum, thoughts only, and settling with dropout."""
     teacher, *middle, joint = stage_steps
-    return (
+    plan = (
         replace(TEACHER, steps=teacher),
         *(
             Stage(
@@ -56,19 +58,28 @@ def codi_stages(stage_steps: Sequence[int], thoughts: int) -> tuple[Stage, ...]:
             for count, steps in enumerate(middle, start=1)
         ),
         Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
+        _settling(settle_steps, thoughts),
     )
+    return tuple(stage for stage in plan if stage.steps)
 
 
-def supervised_stages(stage_steps: Sequence[int], steps: int) -> tuple[Stage, ...]:
-    """Plan a teacher-only beginning, a student told its steps, then thoughts, each taught its step."""
+def supervised_stages(
+    stage_steps: Sequence[int], settle_steps: int, steps: int
+) -> tuple[Stage, ...]:
+    """Plan a teacher, a student told its steps, thoughts that are taught them, and settling."""
     teacher, told, joint = stage_steps
     thoughts = steps * THOUGHTS_PER_STEP
     plan = (
         replace(TEACHER, steps=teacher),
         Stage("told", told, thoughts, None, is_told=True),
         Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
+        _settling(settle_steps, thoughts),
     )
     return tuple(stage for stage in plan if stage.steps)
+
+
+def _settling(steps: int, thoughts: int) -> Stage:
+    return Stage("settle", steps, thoughts, None, has_dropout=True, rate_share=SETTLE_RATE)
 
 
 def hidden_distance(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> Tensor:
@@ -94,6 +105,7 @@ class Distillation:
     prefix_length: int  # tokens of the answer prefix
     gamma: float
     review_share: float
+    dropout: float
     codes: StepCodes | None = None
 
     def loss(
@@ -134,7 +146,8 @@ class Distillation:
             given = self.codes.results(targets.results)
             thoughts, layers = _answer_told(model, own, student, given)
         else:
-            thoughts, layers = _answer(model, own, student, projection)
+            rate = self.dropout if chosen.has_dropout else 0.0
+            thoughts, layers = _answer(model, own, student, projection, rate)
         teacher_loss = token_loss(read_out(model, explained.last_hidden_state), teacher.labels)
         student_loss = token_loss(read_out(model, layers[-1]), student.labels)
         rows = torch.arange(len(examples))
@@ -185,10 +198,12 @@ class Distillation:
 
 
 def _answer(
-    model: PreTrainedModel, own: Prefix, student: Batch, projection: nn.Module
+    model: PreTrainedModel, own: Prefix, student: Batch, projection: nn.Module, dropout: float
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Think, then read the target: the thoughts (B, K, D), and each layer's states (B, T, D)."""
-    own = add_thoughts(model, own, student.thoughts, projection)
+    own = add_thoughts(
+        model, own, student.thoughts, lambda state: projection(F.dropout(state, dropout))
+    )
     output = model.base_model(
         input_ids=student.inputs,
         past_key_values=own.cache,

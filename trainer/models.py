@@ -31,7 +31,7 @@ class Architecture:
     heads: int = 4
     kv_heads: int = 2  # llama only
     mlp_width: int = 344  # llama only; GPT-2 takes four times its width
-    dropout: float = 0.1  # gpt2 only: embedding, attention and residual
+    dropout: float = 0.1  # of a GPT-2, and of what CODI's projection reads
     positions: int = 512
     vocabulary: int = 1600
 

@@ -45,11 +45,22 @@ def build_recipe(
     """Return the recipe of a run; `prefix_length` counts the tokens of the answer prefix."""
     if config.recipe == "codi":
         if codes is None:
-            stages = distill.codi_stages(config.stage_steps, config.codi_thoughts)
+            stages = distill.codi_stages(
+                config.stage_steps, config.settle_steps, config.codi_thoughts
+            )
         else:
-            stages = distill.supervised_stages(config.stage_steps, config.supervised_steps)
+            stages = distill.supervised_stages(
+                config.stage_steps, config.settle_steps, config.supervised_steps
+            )
         return distill.Distillation(
-            stages, start, end, prefix_length, config.gamma, config.review_share, codes
+            stages,
+            start,
+            end,
+            prefix_length,
+            config.gamma,
+            config.review_share,
+            config.architecture.dropout,
+            codes,
         )
     if config.recipe == "cot":
         stages = curriculum.text_stages(sum(config.stage_steps))

@@ -29,7 +29,7 @@ $(runs)/coconut/result.json: $(runs)/cot/result.json
 $(runs)/control/result.json: $(runs)/cot/result.json
 	$(call train, backbone coconut $(coconut) --no-thoughts)
 
-codi := --supervised-steps 6 --lr 3e-3
+codi := --supervised-steps 6 --settle-steps 400 --lr 3e-3
 codi += --stage-steps 1300,2000,800
 
 $(runs)/codi/result.json:

@@ -236,7 +236,7 @@ def test_a_plan_fitted_to_a_time_is_decided_once(decoder: str, tmp_path: Path) -
         ({"supervised_steps": 2, "with_thoughts": False}, "supervised_steps"),
         ({"supervised_steps": 2, "stage_steps": (3, 3, 3, 3)}, "stage_steps"),
         ({"batch": 0}, "batch"),
-        ({"settle_steps": 0}, "settle_steps"),
+        ({"settle_steps": -1}, "settle_steps"),
         ({"optimizer": "sgd"}, "optimizer"),
     ],
 )

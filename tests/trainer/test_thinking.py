@@ -132,11 +132,32 @@ def test_the_hidden_distance_is_the_hand_worked_one_and_spares_the_teacher() -> 
     assert student.grad is not None
 
 
+def _distillation(thoughts: int, dropout: float = 0.1) -> Distillation:
+    stages = codi_stages((1, 1), 1, thoughts)
+    return Distillation(
+        stages, START, END, prefix_length=2, gamma=1.0, review_share=0.0, dropout=dropout
+    )
+
+
+def test_codi_drops_what_its_projection_reads_and_only_when_it_settles() -> None:
+    model, projection = _decoder("llama"), ProjectionMLP(16, 8)
+    recipe = _distillation(thoughts=3)
+    assert [stage.name for stage in recipe.stages] == ["teacher", "joint", "settle"]
+
+    def losses(stage: int, seed: int) -> dict[str, float]:
+        torch.manual_seed(seed)
+        found = recipe.loss(model, projection, stage, EXAMPLES, np.random.default_rng(0))
+        return {name: value.item() for name, value in found.items()}
+
+    assert losses(1, seed=0) == losses(1, seed=1)
+    assert losses(2, seed=0)["student"] != losses(2, seed=1)["student"]
+    assert losses(2, seed=0)["teacher"] == losses(2, seed=1)["teacher"]
+    assert losses(2, seed=0)["teacher"] == losses(1, seed=0)["teacher"]
+
+
 def test_codi_s_shared_question_gives_the_losses_of_separate_passes() -> None:
     model, projection = _decoder("llama"), ProjectionMLP(16, 8)
-    recipe = Distillation(
-        codi_stages((1, 1), 3), START, END, prefix_length=2, gamma=1.0, review_share=0.0
-    )
+    recipe = _distillation(thoughts=3)
     losses = recipe.loss(model, projection, 1, EXAMPLES, np.random.default_rng(0))
     student = recipe.examination(1, EXAMPLES)
     teacher = recipe.examination(0, EXAMPLES)
@@ -155,9 +176,7 @@ def test_codi_s_shared_question_gives_the_losses_of_separate_passes() -> None:
 
 def test_the_distance_is_taken_at_the_token_before_the_answer() -> None:
     model, projection = _decoder("llama"), ProjectionMLP(16, 8)
-    recipe = Distillation(
-        codi_stages((1, 1), 2), START, END, prefix_length=2, gamma=1.0, review_share=0.0
-    )
+    recipe = _distillation(thoughts=2)
     kept = recipe.loss(model, projection, 1, EXAMPLES, np.random.default_rng(0))["distance"]
     other = [Example(e.question, e.steps, (*e.answer[:2], 9, EOS)) for e in EXAMPLES]
     same = recipe.loss(model, projection, 1, other, np.random.default_rng(0))["distance"]
