@@ -8,7 +8,7 @@ __all__ = ["reasoner_card"]
 _KINDS = {
     "coconut": "COCONUT: its thoughts are its own last hidden states, fed back as they are",
     "codi": "CODI: its thoughts are its last hidden states, fed back through a projection",
-    "cot": "plain chain of thought in text, the baseline",
+    "cot": "Plain chain of thought in text, the baseline",
 }
 _MEASURES = {
     "validation": "validation",

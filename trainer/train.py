@@ -8,9 +8,9 @@ Where the default preset differs from the paper's, and why:
 4. skip_uniform_groups, sigma_floor 0.6: where all are wrong only the shaping varies, and dividing it by
    the group's σ is a full-strength push towards low confidence, until the policy collapses.
 5. lr 3e-4 with cosine decay, two updates of a batch: 1e-4 barely moves in the steps that a small
-   machine has, and 1e-3 is too much. On coconut-tiny (validation pass@32, 0.672 before training, one
-   seed each), 1e-3 gave 0.707 after 100 steps with α = 0.2 and 0.594 with α = 0, where 3e-4 gave
-   0.719 and 0.695 after 50.
+   machine has, and 1e-3 is too much. On an earlier coconut-tiny (validation pass@32, 0.672 before
+   training, one seed each), 1e-3 gave 0.707 after 100 steps with α = 0.2 and 0.594 with α = 0, where
+   3e-4 gave 0.719 and 0.695 after 50.
 6. the confidence shaping (α) is added to the pass@k scores too: it is a signal in every trajectory,
    where being right is one in many; α = 0 leaves pure pass@k.
 7. validation of 32 trajectories every 50 steps: a run here is a few hundred steps.

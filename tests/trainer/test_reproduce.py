@@ -1,0 +1,58 @@
+"""What is embedded is what `make train` would make: the same commands, the same samplers."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latent.folders import sampler_folders
+from latent.zoo import embedded_models
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def planned() -> str:
+    """What make would run, if nothing were there."""
+    command = ["make", "--dry-run", "--always-make", "--file", "trainer/reproduce.mk"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return found.stdout
+
+
+def trainings(text: str) -> list[dict[str, Any]]:
+    """Give the options of every `gts train …` in a text."""
+    return [options(command) for command in re.findall(r"gts train\s.*?(?= > )", text)]
+
+
+def options(command: str) -> dict[str, Any]:
+    words = shlex.split(command)[2:]
+    flags = [place for place, word in enumerate(words) if word.startswith("--")]
+    found: dict[str, Any] = {"kind": words[: flags[0]]}
+    for start, end in zip(flags, [*flags[1:], len(words)], strict=True):
+        found.setdefault(words[start], []).extend(words[start + 1 : end])
+    found["--set"] = sorted(found.get("--set", []))
+    return found
+
+
+def test_every_embedded_reasoner_was_trained_by_these_commands(planned: str) -> None:
+    for folder in embedded_models().values():
+        runs = json.loads((folder / "reasoner.json").read_text())["provenance"]["runs"]
+        assert runs
+        for run in runs:
+            assert options(run["command"]) in trainings(planned)
+
+
+def test_every_embedded_sampler_was_trained_by_these_commands_and_none_is_missing(
+    planned: str,
+) -> None:
+    embedded = [
+        options(json.loads((sampler / "sampler.json").read_text())["training"]["command"])
+        for folder in embedded_models().values()
+        for sampler in sampler_folders(folder).values()
+    ]
+    wanted = [one for one in trainings(planned) if one["kind"] == ["sampler"]]
+    assert sorted(embedded, key=str) == sorted(wanted, key=str)
