@@ -3,9 +3,7 @@
 runs := runs
 zoo := latent/zoo
 models := coconut-tiny codi-tiny
-# The samplers of each.
-coconut-tiny := default seed-1 seed-2 accuracy accuracy-seed-1 accuracy-seed-2
-codi-tiny := default seed-1 seed-2 accuracy
+samplers := default seed-1 seed-2 accuracy accuracy-seed-1 accuracy-seed-2
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export OMP_NUM_THREADS := 1
@@ -49,7 +47,7 @@ $(runs)/coconut-tiny.shipped: $(runs)/coconut/result.json $(runs)/control/result
 $(runs)/codi-tiny.shipped: $(runs)/codi/result.json
 	$(call ship,codi)
 
-# Ours and, called accuracy, the same without the confidence shaping.
+# Ours and, called accuracy, the same without the confidence shaping; three seeds each.
 # exp(-0.7) is the scale at which plain Gaussian noise does best on validation.
 settings := --set steps=200 --set log_std_bias=-0.7
 seed = $(if $(findstring seed-,$(1)),--set seed=$(lastword $(subst -, ,$(1))))
@@ -62,9 +60,9 @@ $(runs)/$(1)/$(2)/sampler.json: $(runs)/$(1).shipped
 $(zoo)/$(1)/samplers/$(2)/sampler.json: $(runs)/$(1)/$(2)/sampler.json
 	mkdir -p $$(@D) && cp $$(addprefix $$(<D)/,README.md sampler.safetensors sampler.json) $$(@D)
 endef
-$(foreach model,$(models),$(foreach name,$($(model)),$(eval $(call sampler,$(model),$(name)))))
+$(foreach model,$(models),$(foreach name,$(samplers),$(eval $(call sampler,$(model),$(name)))))
 
-shipped := $(foreach model,$(models),$($(model):%=$(zoo)/$(model)/samplers/%/sampler.json))
+shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 
 $(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
 	gts calibrate --model coconut-tiny --samplers gts --limit 400 \
