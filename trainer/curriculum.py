@@ -39,6 +39,11 @@ class Stage:
     rate_share: float = 1.0  # of the run's learning rate
 
 
+def without_empty(plan: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Leave out the stages that were given no steps."""
+    return tuple(stage for stage in plan if stage.steps)
+
+
 def coconut_stages(
     stage_steps: Sequence[int], settle_steps: int, thoughts_per_step: int
 ) -> tuple[Stage, ...]:
@@ -60,7 +65,7 @@ def coconut_stages(
         Stage("thoughts-only", last, thoughts, None, rate_share=THOUGHT_RATE),
         Stage("settle", settle_steps, thoughts, None, has_dropout=True, rate_share=SETTLE_RATE),
     )
-    return tuple(stage for stage in plan if stage.steps)
+    return without_empty(plan)
 
 
 def supervised_stages(
@@ -75,7 +80,7 @@ def supervised_stages(
         Stage("thoughts-only", last, thoughts, None, rate_share=THOUGHT_RATE),
         Stage("settle", settle_steps, thoughts, None, has_dropout=True, rate_share=SETTLE_RATE),
     )
-    return tuple(stage for stage in plan if stage.steps)
+    return without_empty(plan)
 
 
 def text_stages(steps: int) -> tuple[Stage, ...]:
@@ -91,7 +96,7 @@ def control_stages(stage_steps: Sequence[int], settle_steps: int) -> tuple[Stage
         Stage("no-thoughts", sum(others), 0, None, rate_share=THOUGHT_RATE),
         Stage("settle", settle_steps, 0, None, has_dropout=True, rate_share=SETTLE_RATE),
     )
-    return tuple(stage for stage in plan if stage.steps)
+    return without_empty(plan)
 
 
 def stage_batch(examples: Sequence[Example], stage: Stage, start: int, end: int) -> Batch:

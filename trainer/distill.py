@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from trainer.corpus import Batch, Example, Ids, TextFormat, make_batch
-from trainer.curriculum import SETTLE_RATE, THOUGHT_RATE, Stage
+from trainer.curriculum import SETTLE_RATE, THOUGHT_RATE, Stage, without_empty
 from trainer.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
 from trainer.thinking import (
     Prefix,
@@ -60,7 +60,7 @@ def codi_stages(stage_steps: Sequence[int], settle_steps: int, thoughts: int) ->
         Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
         _settling(settle_steps, thoughts),
     )
-    return tuple(stage for stage in plan if stage.steps)
+    return without_empty(plan)
 
 
 def supervised_stages(
@@ -75,7 +75,7 @@ def supervised_stages(
         Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
         _settling(settle_steps, thoughts),
     )
-    return tuple(stage for stage in plan if stage.steps)
+    return without_empty(plan)
 
 
 def _settling(steps: int, thoughts: int) -> Stage:

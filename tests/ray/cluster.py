@@ -19,6 +19,8 @@ from typing import Any
 import httpx
 import yaml  # type: ignore[import-untyped]
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 240
 BIN = Path(sys.executable).parent
@@ -29,7 +31,7 @@ class RunningCluster:
 
     def __init__(self, args: dict[str, Any], options: dict[str, Any]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gts-ray-", dir="/tmp")
-        self._address = f"127.0.0.1:{_free_port()}"
+        self._address = f"127.0.0.1:{free_port()}"
         self._environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -43,7 +45,7 @@ class RunningCluster:
             "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
         }
         config = yaml.safe_load((ROOT / "deploy" / "ray" / "serve.yaml").read_text())
-        config["http_options"] = {"host": "127.0.0.1", "port": _free_port()}
+        config["http_options"] = {"host": "127.0.0.1", "port": free_port()}
         application = config["applications"][0]
         application["args"] |= args
         application["deployments"][0] |= options
@@ -153,12 +155,6 @@ def wait_for(
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain {log()}"
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]  # type: ignore[no-any-return]
 
 
 def _descendants(pid: int) -> dict[int, str]:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from latent.folders import SamplerCard, fingerprint
 from latent.reasoner import Reasoner
 from latent.samplers import GaussianThoughtSampler
 from latent.store import save_reasoner, save_sampler
+from tests.ports import free_port
 
 START_SECONDS = 120
 
@@ -34,9 +34,7 @@ class RunningServer:
     def __init__(
         self, *folders: Path, flags: tuple[str, ...] = (), is_faulty: bool = False
     ) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         models = [word for folder in folders for word in ("--model", str(folder))]
         script = [Path(sys.executable).parent / "gts"]

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -24,6 +23,7 @@ from latent.rollout import Ask, rollout
 from latent.solve import solve
 from latent.store import load_reasoner, load_sampler, save_reasoner, save_sampler
 from latent.zoo import resolve_sampler
+from tests.ports import free_port
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.samplers import make_sampler
 from trainer.evaluation.config import EvaluationConfig, parse_samplers
@@ -323,9 +323,7 @@ def _one_rank(rank: int, port: int, config: EvaluationConfig, out: Path) -> None
 
 
 def test_two_ranks_give_the_report_of_one(world: World, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     spawn = multiprocessing.get_context("spawn")
     arguments = (port, world.config, tmp_path / "out")
     processes = [spawn.Process(target=_one_rank, args=(rank, *arguments)) for rank in range(2)]

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -15,6 +14,7 @@ import torch
 from latent.errors import InputError
 from latent.files import load_tensors
 from latent.samplers import GaussianThoughtSampler
+from tests.ports import free_port
 from tests.reasoners import QUESTIONS, make_reasoner
 from trainer.config import PRESETS
 from trainer.episodes import Episodes, ReasonerEnvironment
@@ -67,9 +67,7 @@ def one_rank(rank: int, port: int, out: Path) -> None:
 
 
 def two_ranks(out: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     spawn = multiprocessing.get_context("spawn")
     processes = [spawn.Process(target=one_rank, args=(r, port, out)) for r in range(2)]
     for process in processes:

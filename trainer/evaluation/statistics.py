@@ -14,6 +14,7 @@ __all__ = [
     "Spread",
     "interval",
     "intervals",
+    "known_interval",
     "reliability",
     "spread",
 ]
@@ -92,6 +93,12 @@ def intervals(columns: Floats, seed: int) -> list[Interval]:
 def interval(values: Sequence[float], seed: int) -> Interval:
     """Give mean and interval of one number for each question."""
     return intervals(np.asarray(values, dtype=np.float64)[:, None], seed)[0]
+
+
+def known_interval(values: Floats, seed: int) -> Interval | None:
+    """Give mean and interval over the questions that have the number (not NaN); None if none has."""
+    known = values[~np.isnan(values)]
+    return interval(known.tolist(), seed) if len(known) else None
 
 
 def spread(values: Floats) -> list[Spread]:

@@ -12,7 +12,13 @@ from trainer.evaluation.columns import Columns, Floats
 from trainer.evaluation.comparisons import over_seeds, paired
 from trainer.evaluation.config import budgets_of
 from trainer.evaluation.records import Record
-from trainer.evaluation.statistics import interval, intervals, reliability, spread
+from trainer.evaluation.statistics import (
+    interval,
+    intervals,
+    known_interval,
+    reliability,
+    spread,
+)
 
 __all__ = ["SUMMARY_VERSION", "summarise"]
 
@@ -33,7 +39,9 @@ def summarise(
     `alike` are learned samplers, by spec, that were trained alike but for the seed.
     """
     groups = {spec: Columns(spec, rows) for spec, rows in records.items()}
-    sampled = [group for group in groups.values() if group.kind != "deterministic"]
+    sampled = {spec: group for spec, group in groups.items() if group.kind != "deterministic"}
+    learned = [spec for spec, group in sampled.items() if group.kind == "gts"]
+    measures = {spec: group.compared() for spec, group in sampled.items()}
     return {
         "version": SUMMARY_VERSION,
         "config": dict(config),
@@ -42,8 +50,8 @@ def summarise(
         # Every sampler's results have it, and it is the same in all.
         "deterministic": _deterministic(next(iter(records.values())), seed),
         "samplers": {spec: _sampler(group, seed) for spec, group in groups.items()},
-        "paired": paired(sampled, seed),
-        "seeds": over_seeds(sampled, alike, seed),
+        "paired": paired(measures, learned, seed),
+        "seeds": over_seeds(measures, alike, seed),
         "seconds": round(sum(record.seconds for rows in records.values() for record in rows), 3),
     }
 
@@ -100,9 +108,8 @@ def _sampler(group: Columns, seed: int) -> dict[str, Any]:
 
 
 def _mean(values: Floats, seed: int) -> dict[str, float] | None:
-    """Give mean and interval over the questions that have the number; None if none has."""
-    known = values[~np.isnan(values)]
-    return asdict(interval(known.tolist(), seed)) if len(known) else None
+    found = known_interval(values, seed)
+    return asdict(found) if found else None
 
 
 def _above(values: Floats, threshold: float) -> Floats:
