@@ -32,6 +32,10 @@ def serve_command(
     round_seconds: Annotated[
         float | None, _flag("round-seconds", "How long a round may take, about [0.5].")
     ] = None,
+    hang_seconds: Annotated[
+        float | None,
+        _flag("hang-seconds", "After how long a worker stuck in a round is replaced [300]."),
+    ] = None,
     waiting_lanes: Annotated[
         int | None, _flag("waiting-lanes", "Lanes that may wait before requests get a 429 [8192].")
     ] = None,
@@ -94,6 +98,7 @@ def serve_command(
         "threads": threads,
         "lane_limit": lane_limit,
         "round_seconds": round_seconds,
+        "hang_seconds": hang_seconds,
         "waiting_lanes": waiting_lanes,
         "max_budget": max_budget,
         "max_question_chars": max_question_chars,

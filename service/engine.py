@@ -57,7 +57,14 @@ class Engine:
             )
             for device in settings.devices
         ]
-        self._fleet = Fleet(configs, settings.lane_limit, settings.round_seconds, main, self)
+        self._fleet = Fleet(
+            configs,
+            settings.lane_limit,
+            settings.round_seconds,
+            settings.hang_seconds,
+            main,
+            self,
+        )
         metrics.watch(self)
 
     @property
@@ -157,14 +164,14 @@ class Engine:
             else:
                 self._schedule.extend(part.job_id, job.release())
 
-    def on_out_of_memory(self, round: Round, lane_limit: int) -> None:
+    def on_out_of_memory(self, round: Round, tried: int) -> None:
         """Put the lanes back for smaller rounds; one question that does not fit the smallest fails."""
         self._metrics.out_of_memory.inc()
-        is_smallest = lane_limit <= BLOCK
+        is_smallest = tried <= BLOCK
         for part in round.parts:
             if is_smallest and len(round.parts) == 1:
                 self._fail(part.job_id, WorkerError("the device has no room for this question"))
-            self._schedule.put_back(part, is_alone=is_smallest)
+            self._schedule.put_back(part, is_alone=is_smallest, most=max(BLOCK, tried // 2))
 
     def on_lost(self, round: Round | None) -> None:
         """Run what was in flight again, each job alone; two deaths while alone are enough."""

@@ -31,6 +31,7 @@ _RESTART_SECONDS = (0.0, 0.5, 1.0, 2.0, 5.0)
 _FIRST_LANES = 2 * BLOCK  # of a group whose speed nobody knows yet
 _UNKNOWN = 0.01  # seconds per lane of a group that has not run yet
 _HOPELESS_STARTS, _HOPELESS_SECONDS = 3, 60.0  # in a row, and with no worker up for so long
+_HANG_FACTOR = 20  # a round that takes so many times its estimate does not come back
 _SPEED_MEMORY = 0.8  # of the moving average of seconds per lane
 _SPEEDS_KEPT = 64  # specs are the users' to invent
 
@@ -47,7 +48,7 @@ class Dispatcher(Protocol):
     def on_report(self, round: Round, report: RoundReport) -> None:
         """Take the results of a round."""
 
-    def on_out_of_memory(self, round: Round, lane_limit: int) -> None:
+    def on_out_of_memory(self, round: Round, tried: int) -> None:
         """Take back a round that did not fit, with this many lanes at once."""
 
     def on_lost(self, round: Round | None) -> None:
@@ -69,6 +70,7 @@ class _Device:
     failed_starts: int = 0
     round_id: int = -1
     running: Round | None = None
+    alarm: asyncio.TimerHandle | None = None  # rings when that round should long have been over
 
 
 class Fleet:
@@ -79,12 +81,14 @@ class Fleet:
         configs: list[WorkerConfig],
         lane_limit: int,
         round_seconds: float,
+        hang_seconds: float,
         main: WorkerMain,
         dispatcher: Dispatcher,
     ) -> None:
         self._devices = [_Device(config, lane_limit) for config in configs]
         self._lane_limit = lane_limit
         self._round_seconds = round_seconds
+        self._hang_seconds = hang_seconds
         self._main = main
         self._dispatcher = dispatcher
         self._round_ids = count()
@@ -132,8 +136,11 @@ class Fleet:
             round = self._dispatcher.next_round(partial(self._round_size, device))
             if round is not None:
                 device.round_id, device.running = next(self._round_ids), round
-                task = self._dispatcher.task_of(device.round_id, round, device.lane_limit)
-                device.process.send(task)
+                at_once = _lanes_at_once(device, round)
+                device.process.send(self._dispatcher.task_of(device.round_id, round, at_once))
+                device.alarm = asyncio.get_running_loop().call_later(
+                    self._patience(round), self._on_hang, device, device.process
+                )
 
     def seconds_for(self, lanes: Mapping[Group, int]) -> float:
         """Estimate how long waiting lanes take, each group at its own speed."""
@@ -148,8 +155,15 @@ class Fleet:
         in_time = int(self._round_seconds / speed) // BLOCK * BLOCK
         return max(BLOCK, min(device.lane_limit, in_time))
 
+    def _patience(self, round: Round) -> float:
+        """Give the seconds after which a round is taken to hang."""
+        expected = self._seconds_per_lane.get(round.group, 0.0) * round.lanes
+        return max(self._hang_seconds, _HANG_FACTOR * expected)
+
     def _spawn(self, device: _Device) -> None:
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             device.process = WorkerProcess(
                 device.config,
                 self._main,
@@ -157,14 +171,17 @@ class Fleet:
                 partial(self._on_message, device),
                 partial(self._on_death, device),
             )
+        except OSError as error:  # no more processes, files or memory to be had: for now
+            _log.error("no worker can be started: %s", error)
+            self._on_down(device)
 
     def _on_message(self, device: _Device, process: WorkerProcess, message: Any) -> None:
         if process is not device.process:
             return  # the last words of one that has been replaced
         if isinstance(message, Ready):
             self._on_ready(device, message)
-        elif device.running is not None and message.round_id == device.round_id:
-            round, device.running = device.running, None
+        elif (round := device.running) is not None and message.round_id == device.round_id:
+            _free(device)
             if isinstance(message, OutOfMemory):
                 self._on_out_of_memory(device, round)
             else:
@@ -187,23 +204,36 @@ class Fleet:
 
     def _on_out_of_memory(self, device: _Device, round: Round) -> None:
         """Halve what runs at once; good rounds raise it again, little by little."""
-        tried = min(device.lane_limit, round.lanes)
+        tried = min(_lanes_at_once(device, round), round.lanes)
         self._dispatcher.on_out_of_memory(round, tried)
         device.lane_limit = max(BLOCK, tried // 2)
         _log.warning("out of memory; halved the lanes", extra={"lanes": device.lane_limit})
 
+    def _on_hang(self, device: _Device, process: WorkerProcess) -> None:
+        """Give a worker up that does not come back from its round, even if it cannot be killed."""
+        if process is device.process and not self._is_closed:
+            _log.error("worker hangs", extra={"pid": process.pid, "device": device.config.device})
+            process.stop()
+            self._on_down(device)
+
     def _on_death(self, device: _Device, process: WorkerProcess) -> None:
         if process is not device.process or self._is_closed:
             return
+        _log.error("worker died", extra={"pid": process.pid, "device": device.config.device})
+        self._on_down(device)
+
+    def _on_down(self, device: _Device) -> None:
+        """Give a lost round back, and try again to fill the place."""
+        device.process = None
         was_ready, device.is_ready = device.is_ready, False
         device.failed_starts = 0 if was_ready else device.failed_starts + 1
         if was_ready or self.is_ready:
             self._last_ready = time.monotonic()
-        _log.error("worker died", extra={"pid": process.pid, "device": device.config.device})
         if self._started is not None and not self._started.done():
             self._started.set_result("a worker died while it was starting; see the log")
             return
-        lost, device.running = device.running, None
+        lost = device.running
+        _free(device)
         self._dispatcher.on_lost(lost)
         down = time.monotonic() - self._last_ready
         if device.failed_starts >= _HOPELESS_STARTS and down >= _HOPELESS_SECONDS:
@@ -221,3 +251,14 @@ class Fleet:
         self._seconds_per_lane[round.group] = mixed
         if len(self._seconds_per_lane) > _SPEEDS_KEPT:
             del self._seconds_per_lane[next(iter(self._seconds_per_lane))]
+
+
+def _free(device: _Device) -> None:
+    """Take a device's round off it."""
+    device.running = None
+    if device.alarm is not None:
+        device.alarm.cancel()
+
+
+def _lanes_at_once(device: _Device, round: Round) -> int:
+    return device.lane_limit if round.most is None else min(device.lane_limit, round.most)

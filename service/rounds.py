@@ -21,6 +21,7 @@ class Demand:
     pending: deque[int]
     is_whole: bool = False  # to be taken in one piece, and with nobody else
     is_alone: bool = False  # suspected of killing a worker: nobody else shares its rounds
+    most: int | None = None  # lanes at once, once more of them did not fit a device
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Round:
 
     group: Group
     parts: tuple[Part, ...]
+    most: int | None = None  # lanes at once, where the device would otherwise take more
 
     @property
     def lanes(self) -> int:
@@ -81,12 +83,16 @@ class Schedule:
         demand = self._demands.pop(job_id, None)
         return 0 if demand is None else len(demand.pending)
 
-    def put_back(self, part: Part, *, is_alone: bool) -> None:
-        """Return lanes whose round failed to the front of their job."""
+    def put_back(self, part: Part, *, is_alone: bool, most: int | None = None) -> None:
+        """Return lanes whose round failed to the front of their job, for rounds of at most `most`.
+
+        The limit goes with the job: what fits of other jobs says nothing about this one.
+        """
         demand = self._demands.get(part.job_id)
         if demand is not None:
             demand.pending.extendleft(reversed(part.indices))
             demand.is_alone = is_alone
+            demand.most = most or demand.most
 
     def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
         """Take the next round off the queue, at most what its group allows; None if nothing waits."""
@@ -105,12 +111,13 @@ class Schedule:
 
     def _take(self, members: Sequence[Demand], lane_limit: int) -> Round:
         first = members[0]
+        most = min((each.most for each in members if each.most is not None), default=None)
         if first.is_whole:
             part = Part(first.job_id, tuple(first.pending))
             first.pending.clear()
-            return Round(first.group, (part,))
+            return Round(first.group, (part,), most)
         taken: dict[str, list[int]] = {}
-        room = lane_limit
+        room = lane_limit if most is None else min(lane_limit, most)
         queue = deque(members)
         while queue and room > 0:
             demand = queue.popleft()
@@ -124,7 +131,8 @@ class Schedule:
         for demand in members:  # whoever was served goes to the back
             if demand.job_id in taken:
                 self._demands[demand.job_id] = self._demands.pop(demand.job_id)
-        return Round(first.group, tuple(Part(job, tuple(lanes)) for job, lanes in taken.items()))
+        parts = tuple(Part(job, tuple(lanes)) for job, lanes in taken.items())
+        return Round(first.group, parts, most)
 
 
 def _turn_of(demand: Demand) -> Group:

@@ -25,6 +25,7 @@ class Settings(BaseModel):
     threads: int = Field(max((os.cpu_count() or 2) - 1, 1), ge=1)
     lane_limit: int = Field(256, ge=16, le=65536)
     round_seconds: float = Field(0.5, gt=0, le=60)
+    hang_seconds: float = Field(300.0, gt=0)
     waiting_lanes: int = Field(8192, ge=1)
     max_budget: int = Field(256, ge=1)
     max_question_chars: int = Field(20_000, ge=1)
@@ -52,7 +53,7 @@ class Settings(BaseModel):
 
 
 def read_tokens(path: Path | None) -> tuple[str, ...]:
-    """Read bearer tokens, one a line; # begins a comment."""
+    """Read bearer tokens, one a line; a line that begins with # is a comment."""
     if path is None:
         return ()
     try:
@@ -61,7 +62,17 @@ def read_tokens(path: Path | None) -> tuple[str, ...]:
         raise InputError(
             f"the token file {path} cannot be read: {error}", param="tokens"
         ) from error
-    tokens = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    tokens = []
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        if len(line.split()) > 1:  # no client could send it
+            raise InputError(
+                f"the token file {path}, line {number}: a token has no spaces in it; "
+                "a comment has a line of its own",
+                param="tokens",
+            )
+        tokens.append(line)
     if not tokens:
         raise InputError(f"the token file {path} holds no token", param="tokens")
-    return tokens
+    return tuple(tokens)

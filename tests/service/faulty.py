@@ -1,7 +1,8 @@
 """`gts` with a real worker that fails when a question tells it to: for tests of what happens then.
 
 "die": the process kills itself; "raise": the rollout raises; "memory": rounds of more than 16 lanes do
-not fit the device; "no room": none does; "slow": every round takes half a second longer.
+not fit the device; "no room": none does; "slow": every round takes half a second longer; "hang": no
+round ends.
 """
 
 import os
@@ -25,6 +26,8 @@ class FaultyWorker(service.worker.Worker):
         text = " ".join(item.question for item in task.tasks)
         if "slow" in text:
             time.sleep(0.5)
+        if "hang" in text:
+            time.sleep(3600)
         if "die" in text:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().run(task)

@@ -87,6 +87,30 @@ def test_out_of_memory_halves_the_rounds_and_retries(faulty: RunningServer) -> N
     assert faulty.metric("gts_out_of_memory_total") >= 1
 
 
+def test_small_rounds_are_kept_to_for_the_question_that_needs_them_beside_large_ones(
+    faulty: RunningServer,
+) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        needy = pool.submit(solve, faulty, "memory 6", budget=64, sampler="gaussian:0.5")
+        while not needy.done():  # good rounds of others between its own
+            others = [pool.submit(solve, faulty, q, budget=64) for q in QUESTIONS[:3]]
+            assert [each.result().status_code for each in others] == [200] * 3
+        assert needy.result().json()["budget_used"] == 64
+
+
+def test_a_worker_that_hangs_is_replaced_and_its_question_told_so(folder: Path) -> None:
+    with (
+        RunningServer(folder, is_faulty=True, flags=("--hang-seconds", "1")) as server,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        hanging = pool.submit(solve, server, "hang", budget=4)
+        assert hanging.result().status_code == 500
+        assert hanging.result().json()["error"]["code"] == "worker_failed"
+        wait_for(server.is_ready)
+        assert server.metric("gts_worker_restarts_total") == 2
+        assert solve(server, QUESTIONS[0], budget=4).status_code == 200
+
+
 def test_questions_that_never_fit_are_told_so_and_the_others_answered(
     faulty: RunningServer,
 ) -> None:
@@ -197,7 +221,7 @@ def test_200_probes_at_once_do_not_wait_for_a_saturated_device(faulty: RunningSe
 
 def test_tokens_guard_everything_but_the_probes(folder: Path, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("# ours\nfirst-token\nsecond-token\n")
+    tokens.write_text("# ours\nfirst-token\n  # rotated weekly\nsecond-token\n")
     flags = ("--token-file", str(tokens), "--protect-metrics")
     with RunningServer(folder, flags=flags) as server, httpx.Client(base_url=server.url) as http:
         assert http.get("/livez").status_code == http.get("/readyz").status_code == 200
@@ -210,6 +234,7 @@ def test_tokens_guard_everything_but_the_probes(folder: Path, tmp_path: Path) ->
             ("second-token", 200),
             ("third", 401),
             ("first-token2", 401),
+            ("# rotated weekly", 401),
         ):
             assert (
                 http.get("/metrics", headers={"Authorization": f"Bearer {token}"}).status_code
@@ -283,6 +308,8 @@ def test_sigterm_before_the_workers_are_ready_ends_the_start(folder: Path) -> No
 def test_a_bad_start_is_one_clear_line_before_the_port_opens(folder: Path, tmp_path: Path) -> None:
     stranger = save_with_sampler(make_counting_reasoner(seed=1), tmp_path / "stranger")
     card = SamplerCard("gts", 32, "0" * 64)
+    spaced = tmp_path / "tokens"
+    spaced.write_text("first-token\nsecond-token # hers\n")
     save_sampler(stranger / "samplers" / "default", GaussianThoughtSampler(32), card)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -292,6 +319,7 @@ def test_a_bad_start_is_one_clear_line_before_the_port_opens(folder: Path, tmp_p
             (("--model", folder, "--device", "cuda:7"), "CUDA devices"),
             (("--model", folder, "--port", taken.getsockname()[1]), "cannot listen"),
             (("--model", folder, "--token-file", tmp_path / "none"), "token file"),
+            (("--model", folder, "--token-file", spaced), "line 2"),
             (("--model", stranger), "another reasoner"),
             (("--model", folder, "--lane-limit", "3"), "--lane-limit"),
             (("--model", folder, "--max-budget", "9", "--waiting-lanes", "8"), "max_budget"),

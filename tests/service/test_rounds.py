@@ -83,3 +83,26 @@ def test_a_removed_job_is_not_scheduled_and_its_lanes_do_not_come_back() -> None
     assert made.waiting_jobs == 1
     assert shape(made, 64) == {"b": 4}
     assert made.next_round(lambda _: 64) is None
+
+
+def test_a_limit_goes_with_the_job_whose_lanes_did_not_fit() -> None:
+    made = schedule(demand("needy", 64, "x"), demand("other", 64, "y"))
+    first = made.next_round(lambda _: 64)
+    assert first is not None
+    assert first.most is None
+    made.put_back(first.parts[0], is_alone=False, most=32)
+    assert shape(made, 64) == {"other": 64}
+    assert shape(made, 64) == {"needy": 32}
+    made.remove("needy")
+    made.add(demand("next", 64, "x"))
+    assert shape(made, 64) == {"next": 64}
+
+
+def test_what_must_be_whole_and_did_not_fit_runs_fewer_lanes_at_once() -> None:
+    made = schedule(demand("look", 33, is_whole=True))
+    first = made.next_round(lambda _: 64)
+    assert first is not None
+    made.put_back(first.parts[0], is_alone=False, most=16)
+    again = made.next_round(lambda _: 64)
+    assert again is not None
+    assert (again.lanes, again.most) == (33, 16)

@@ -1,0 +1,100 @@
+"""What the fleet does when processes cannot be had: with processes that follow a script."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import service.fleet
+from service.fleet import Fleet
+from service.messages import Ready, RoundReport, RoundTask, WorkerConfig
+from service.rounds import Group, Round
+
+CONFIG = WorkerConfig(
+    models=(), device="cpu", dtype="auto", threads=1, prefix_cache_bytes=0, log_format="auto"
+)
+
+
+class Idle:
+    """A dispatcher with nothing to do; it counts what it is told."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+
+    def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
+        return None
+
+    def task_of(self, round_id: int, round: Round, lane_limit: int) -> RoundTask:
+        raise NotImplementedError
+
+    def on_report(self, round: Round, report: RoundReport) -> None:
+        raise NotImplementedError
+
+    def on_out_of_memory(self, round: Round, tried: int) -> None:
+        raise NotImplementedError
+
+    def on_lost(self, round: Round | None) -> None:
+        self.lost += 1
+
+    def on_stuck(self) -> None:
+        raise NotImplementedError
+
+
+class ScriptedProcesses:
+    """Makes processes, or refuses to, as its script says."""
+
+    def __init__(self, *refusals: bool) -> None:
+        self._refusals = list(refusals)
+        self.made: list[Any] = []
+
+    def __call__(self, *args: Any) -> "ScriptedProcess":
+        if self._refusals.pop(0):
+            raise BlockingIOError("no more processes")
+        self.made.append(ScriptedProcess(*args))
+        return self.made[-1]
+
+
+class ScriptedProcess:
+    pid = 1
+
+    def __init__(self, config: Any, main: Any, loop: Any, on_message: Any, on_death: Any) -> None:
+        self._on_message, self._on_death = on_message, on_death
+
+    def come_up(self) -> None:
+        self._on_message(self, Ready(1, "cpu"))
+
+    def die(self) -> None:
+        self._on_death(self)
+
+    def stop(self) -> None: ...
+
+
+def test_a_start_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes, dispatcher = ScriptedProcesses(False, True, True, False), Idle()
+    monkeypatch.setattr(service.fleet, "WorkerProcess", processes)
+    monkeypatch.setattr(service.fleet, "_RESTART_SECONDS", (0.0,))
+
+    async def run() -> bool:
+        fleet = Fleet([CONFIG], 64, 0.5, 300.0, lambda *_: None, dispatcher)
+        starting = asyncio.ensure_future(fleet.start())
+        await asyncio.sleep(0)
+        processes.made[0].come_up()
+        await starting
+        processes.made[0].die()
+        assert not fleet.is_ready
+        async with asyncio.timeout(10):
+            while len(processes.made) < 2:
+                await asyncio.sleep(0.001)
+        processes.made[1].come_up()
+        return fleet.is_ready
+
+    assert asyncio.run(run())
+    assert dispatcher.lost == 3
+
+
+def test_a_first_start_that_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.fleet, "WorkerProcess", ScriptedProcesses(True))
+    fleet = Fleet([CONFIG], 64, 0.5, 300.0, lambda *_: None, Idle())
+    with pytest.raises(service.fleet.NotReadyError, match="see the log"):
+        asyncio.run(fleet.start())
