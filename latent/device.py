@@ -6,7 +6,7 @@ import torch
 
 from latent.errors import InputError
 
-__all__ = ["resolve_device", "resolve_dtype"]
+__all__ = ["is_out_of_memory", "resolve_device", "resolve_dtype"]
 
 _DTYPES = {
     "fp32": torch.float32,
@@ -26,6 +26,12 @@ def resolve_device(text: str) -> torch.device:
         there = torch.cuda.device_count()
         raise InputError(f"no device {text!r} here: {there} CUDA devices; use cpu", param="device")
     return torch.device(text)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell an allocation that failed: on a CPU torch raises a plain RuntimeError for it."""
+    is_plain = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return is_plain or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def resolve_dtype(text: str, device: torch.device) -> torch.dtype:

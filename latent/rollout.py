@@ -68,7 +68,8 @@ def rollout(
     reasoner.check_sampler(sampler.spec)
     prefixes = _prefill(reasoner, asks)
     parts: list[list[Rollout]] = [[] for _ in asks]
-    for members in _passes(asks, prefixes, lane_limit):
+    floor = reasoner.row_floor if canonical else 1
+    for members in _passes(asks, prefixes, lane_limit, floor):
         pieces = [
             replace(asks[number], indices=indices, prefix=prefixes[number][0])
             for number, indices in members
@@ -99,9 +100,12 @@ def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, floa
 
 
 def _passes(
-    asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int
+    asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int, floor: int
 ) -> Iterator[list[tuple[int, tuple[int, ...]]]]:
-    """Cut the asks into passes of one bucket and at most `lane_limit` lanes, in index order."""
+    """Cut the asks into passes of one bucket and at most `lane_limit` rows, in index order.
+
+    A question takes `floor` rows at least.
+    """
     buckets: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     for number, ask in enumerate(asks):
         if not ask.indices:
@@ -111,13 +115,14 @@ def _passes(
             buckets[prefixes[number][0].bucket].append((number, part))
     for parts in buckets.values():
         members: list[tuple[int, tuple[int, ...]]] = []
-        lanes = 0
+        rows = 0
         for number, indices in parts:
-            if members and lanes + len(indices) > lane_limit:
+            taken = max(len(indices), floor)
+            if members and rows + taken > lane_limit:
                 yield members
-                members, lanes = [], 0
+                members, rows = [], 0
             members.append((number, indices))
-            lanes += len(indices)
+            rows += taken
         yield members
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from service.errors import NotReadyError
 from service.messages import (
+    Failure,
     OutOfMemory,
     Ready,
     RoundReport,
@@ -187,7 +188,8 @@ class Fleet:
             else:
                 device.deaths_in_a_row = 0
                 device.lane_limit = min(device.lane_limit + BLOCK, self._lane_limit)
-                self._learn_speed(round, message.seconds)
+                if not any(isinstance(each, Failure) for each in message.results.values()):
+                    self._learn_speed(round, message.seconds)  # of lanes that all ran
                 self._dispatcher.on_report(round, message)
         self.dispatch()
 

@@ -42,6 +42,11 @@ class PrefixCache:
             _, oldest = self._held.popitem(last=False)
             self._used -= oldest.nbytes
 
+    def clear(self) -> None:
+        """Let all of them go."""
+        self._held.clear()
+        self._used = 0
+
     @staticmethod
     def _key(reasoner: Reasoner, prompt: tuple[int, ...]) -> Key:
         return reasoner.fingerprint, str(reasoner.dtype), prompt

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from latent.answers import parse_answer
-from latent.device import resolve_device, resolve_dtype
+from latent.device import is_out_of_memory, resolve_device, resolve_dtype
 from latent.errors import GtsError, InputError
 from latent.exploration import heads_of
 from latent.folders import DEFAULT_SAMPLER, sampler_folders
@@ -78,7 +78,7 @@ class Worker:
         self._dtype = resolve_dtype(config.dtype, self._device)
         self._places = {place.name: place for place in config.models}
         self._models = {place.name: self._load(place) for place in config.models}
-        self._samplers: dict[tuple[str, str], Sampler] = {}
+        self._learned: dict[tuple[str, str], Sampler] = {}
         self._prefixes = PrefixCache(config.prefix_cache_bytes)
 
     def warm_up(self) -> None:
@@ -90,7 +90,20 @@ class Worker:
             rollout(reasoner, plain, [Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))])
 
     def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
-        """Run a round: prepare, roll out, report. A bad question fails alone."""
+        """Run a round, or make what room can be made for another try."""
+        try:
+            return self._run(task)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Only here, since the exception held the failed round's tensors.
+        self._prefixes.clear()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return OutOfMemory(task.round_id)
+
+    def _run(self, task: RoundTask) -> RoundReport:
+        """Prepare, roll out, report. A bad question fails alone."""
         started = time.perf_counter()
         self._prefixes.hits = self._prefixes.misses = 0
         work = self._solve if task.kind == "solve" else self._diagnose
@@ -103,7 +116,9 @@ class Worker:
                     asks[item.job_id] = self._ask(reasoner, item)
                 except GtsError as error:
                     results[item.job_id] = _blame(error)
-                except Exception:
+                except Exception as error:
+                    if is_out_of_memory(error):
+                        raise
                     _log.exception("a question could not be read")
                     results[item.job_id] = Failure("this question could not be read")
             good = [item for item in task.tasks if item.job_id in asks]
@@ -111,10 +126,6 @@ class Worker:
             results |= self._isolated(work, good, asks)
         except GtsError as error:
             results = {item.job_id: _blame(error) for item in task.tasks}
-        except (torch.OutOfMemoryError, MemoryError):
-            if self._device.type == "cuda":
-                torch.cuda.empty_cache()
-            return OutOfMemory(task.round_id)
         seconds = time.perf_counter() - started
         return RoundReport(
             task.round_id, results, seconds, self._prefixes.hits, self._prefixes.misses
@@ -129,11 +140,13 @@ class Worker:
         """Run all together; if that raises, each by itself, so that only the culprits fail."""
         try:
             return work(tasks, asks) if tasks else {}
-        except (torch.OutOfMemoryError, MemoryError, torch.AcceleratorError):
-            raise  # the last leaves a device that only a new process can use
+        except torch.AcceleratorError:
+            raise  # it leaves a device that only a new process can use
         except GtsError as error:
             failure = _blame(error)
-        except Exception:
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
             _log.exception("a rollout failed")
             failure = Failure("the rollout failed on this question")
         if len(tasks) == 1:
@@ -196,11 +209,14 @@ class Worker:
 
     def _sampler(self, model: str, text: str) -> Sampler:
         key = (model, text)
-        if key not in self._samplers:
-            spec = SamplerSpec.parse(text)
-            folder = resolve_sampler(self._places[model].folder, spec)
-            self._samplers[key] = load_sampler(self._models[model], spec, folder)
-        return self._samplers[key]
+        if key in self._learned:
+            return self._learned[key]
+        spec = SamplerSpec.parse(text)
+        folder = resolve_sampler(self._places[model].folder, spec)
+        sampler = load_sampler(self._models[model], spec, folder)
+        if isinstance(sampler, LearnedSampler):  # the others are the users' to invent, and free
+            self._learned[key] = sampler
+        return sampler
 
 
 def _report(item: Task, result: Rollout, snr: tuple[float, ...] | None) -> LaneReport:

@@ -76,6 +76,24 @@ def test_a_prefix_handed_in_is_not_prefilled_again(monkeypatch: pytest.MonkeyPat
     assert [t.index for t in second.trajectories] == [4, 5, 6, 7]
 
 
+@pytest.mark.parametrize(("canonical", "passes"), [(True, [8, 8, 8]), (False, [6])])
+def test_a_pass_counts_the_rows_that_single_lanes_are_padded_with(
+    monkeypatch: pytest.MonkeyPatch, canonical: bool, passes: list[int]
+) -> None:
+    reasoner = make_reasoner("coconut", "gpt2", dtype=torch.float32)
+    reasoner.row_floor = 4
+    rows: list[int] = []
+    feedback = reasoner.feedback
+    monkeypatch.setattr(
+        reasoner,
+        "feedback",
+        lambda hidden, masks: (rows.append(len(hidden)), feedback(hidden, masks))[1],
+    )
+    asks = [ask(reasoner, QUESTIONS[0], 1, seed) for seed in range(6)]
+    rollout(reasoner, make_sampler("gaussian"), asks, lane_limit=8, canonical=canonical)
+    assert rows[:: reasoner.format.thoughts] == passes
+
+
 def test_prompt_memory_does_not_grow_with_the_budget() -> None:
     reasoner = make_reasoner("coconut", "gpt2", dtype=torch.float32)
     prefix = reasoner.prefill([reasoner.encode(QUESTIONS[1])])[0]

@@ -103,11 +103,13 @@ class RunningServer:
         self._log.seek(0)
         return self._log.read()
 
-    def metric(self, name: str) -> float:
-        """Sum a metric over its labels."""
+    def metric(self, name: str, labels: str = "") -> float:
+        """Sum a metric over its labels, or over those that hold this text."""
         lines = httpx.get(f"{self.url}/metrics", timeout=10).text.splitlines()
         return sum(
-            float(x.rpartition(" ")[2]) for x in lines if x.split("{")[0].split(" ")[0] == name
+            float(x.rpartition(" ")[2])
+            for x in lines
+            if x.split("{")[0].split(" ")[0] == name and labels in x
         )
 
 

@@ -314,9 +314,14 @@ def test_two_requests_may_bear_the_same_id(server: RunningServer) -> None:
 
 def test_metrics_count_what_happened(http: httpx.Client, server: RunningServer) -> None:
     before = server.metric("gts_trajectories_total")
-    solve(http, budget=16)
+    missed = server.metric("gts_prefix_cache_total", 'outcome="miss"')
+    solve(http, question="4 + 15 =", budget=16)
+    hit = server.metric("gts_prefix_cache_total", 'outcome="hit"')
     assert server.metric("gts_trajectories_total") == before + 16
-    assert server.metric("gts_prefix_cache_total") > 0
+    assert server.metric("gts_prefix_cache_total", 'outcome="miss"') == missed + 1
+    solve(http, question="4 + 15 =", budget=16)
+    assert server.metric("gts_prefix_cache_total", 'outcome="hit"') > hit
+    assert server.metric("gts_prefix_cache_total", 'outcome="miss"') == missed + 1
     assert server.metric("gts_ready") == 1
     text = http.get("/metrics").text
     assert 'gts_vote_share_bucket{le="1.0",sampler="gts"}' in text
