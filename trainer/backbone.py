@@ -4,6 +4,7 @@ A step's data and dropout are functions of (seed, step) alone, so a run that was
 bit for bit from its last checkpoint.
 """
 
+import hashlib
 import math
 import time
 from dataclasses import asdict, replace
@@ -49,6 +50,8 @@ class BackboneRun:
         """Build tokenizer, model, data and recipe; nothing is written yet."""
         check_config(config)
         self.config, self.out, self.command = config, out, command
+        self._checkpoint = out / "checkpoint.pt"
+        self._data = hashlib.sha256()  # of all rows, to know them again
         self.step, self.seconds = 0, 0.0
         self.layout = layout_of(config)
         self.tokenizer = self._initialise()
@@ -98,6 +101,12 @@ class BackboneRun:
         """Scale the plan to a time on this machine, once: a restart reads what was decided."""
         path = self.out / "plan.json"
         plan = read_json(path) if path.exists() else None
+        if plan is not None and plan["minutes"] != minutes and self._checkpoint.exists():
+            raise MismatchError(
+                f"{self.out} was planned for {plan['minutes']} minutes and has begun; give "
+                f"--minutes {plan['minutes']} to go on, or another --out",
+                param="minutes",
+            )
         if plan is None or plan["minutes"] != minutes:
             fitted = fit_plan(self.config, self._planned_seconds(), minutes)
             plan = {"minutes": minutes, **fitted.as_plain()}
@@ -197,6 +206,7 @@ class BackboneRun:
 
     def _load(self, source: str, limit: int) -> Corpus:
         rows = load_rows(source, limit)
+        self._data.update(repr(rows).encode())
         return Corpus(encode_rows(rows, self.tokenizer, self.layout, self.eos))
 
     def _build_recipe(self) -> Recipe:
@@ -205,9 +215,10 @@ class BackboneRun:
 
     def _save(self) -> None:
         save_checkpoint(
-            self.out / "checkpoint.pt",
+            self._checkpoint,
             {
                 "step": self.step,
+                "data": self._data.hexdigest(),
                 "seconds": self.seconds,
                 "config": self.config.as_plain(),
                 "model": self.model.state_dict(),
@@ -218,15 +229,16 @@ class BackboneRun:
         )
 
     def _resume(self) -> None:
-        path = self.out / "checkpoint.pt"
-        state = load_checkpoint(path)
+        state = load_checkpoint(self._checkpoint)
         if state is None:
             return
         wanted = self.config.as_plain()
         differing = [name for name in wanted if state["config"].get(name) != wanted[name]]
+        if not differing and state.get("data") != self._data.hexdigest():
+            differing = ["content of its data"]
         if differing:
             raise MismatchError(
-                f"{path} is of a run with another {', '.join(differing)}; "
+                f"{self._checkpoint} is of a run with another {', '.join(differing)}; "
                 "repeat its options or choose another --out"
             )
         self.model.load_state_dict(state["model"])

@@ -100,10 +100,17 @@ def learning_rate(config: BackboneConfig, within: int, steps: int, rate_share: f
 
 
 def fit_plan(config: BackboneConfig, planned_seconds: float, minutes: float) -> BackboneConfig:
-    """Scale the steps of all stages alike so that together they take about `minutes`."""
+    """Scale the steps of all stages alike so that together they take about `minutes`.
+
+    A stage that was left out stays out.
+    """
     share = minutes * 60 / planned_seconds
+
+    def fitted(steps: int) -> int:
+        return max(1, round(steps * share)) if steps else 0
+
     return replace(
         config,
-        stage_steps=tuple(max(1, round(steps * share)) for steps in config.stage_steps),
-        settle_steps=max(1, round(config.settle_steps * share)),
+        stage_steps=tuple(map(fitted, config.stage_steps)),
+        settle_steps=fitted(config.settle_steps),
     )

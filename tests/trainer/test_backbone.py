@@ -219,9 +219,31 @@ def test_a_plan_fitted_to_a_time_is_decided_once(decoder: str, tmp_path: Path) -
     again = BackboneRun(_config(decoder), tmp_path)
     again.fit_to(0.01)
     assert again.config == run.config
+    again.run()
+    with pytest.raises(MismatchError, match=r"--minutes 0\.01"):
+        BackboneRun(_config(decoder), tmp_path).fit_to(0.02)
+    BackboneRun(_config(decoder), tmp_path).fit_to(0.01)
+
+
+def test_a_fitted_plan_keeps_its_proportions_and_what_it_leaves_out(decoder: str) -> None:
     config = _config(decoder, stage_steps=(10, 20), settle_steps=6)
     fitted = fit_plan(config, planned_seconds=20, minutes=1 / 6)
     assert (fitted.stage_steps, fitted.settle_steps) == ((5, 10), 3)
+    without = fit_plan(replace(config, stage_steps=(0, 20), settle_steps=0), 20, 1 / 6)
+    assert (without.stage_steps, without.settle_steps) == ((0, 10), 0)
+
+
+def test_a_run_is_not_resumed_on_data_that_has_changed(decoder: str, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    rows = [
+        {"question": f"{n} + 1?", "steps": [f"{n}+1={n + 1}"], "answer": n + 1} for n in range(9)
+    ]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    config = _config(decoder, "cot", data=str(data))
+    BackboneRun(config, tmp_path / "run").run()
+    data.write_text("\n".join(map(json.dumps, rows[1:])))
+    with pytest.raises(MismatchError, match="content of its data"):
+        BackboneRun(config, tmp_path / "run").run()
 
 
 @pytest.mark.parametrize(
