@@ -56,6 +56,12 @@ def load_questions(source: str, count: int | None, config: SamplerConfig) -> Que
             _named(embedded_rows("train", count or 20_000, _FRESH), "embedded:train"),
             _named(validation, "embedded:validation"),
         )
+    if source.startswith(f"{EMBEDDED}:"):
+        raise InputError(
+            f"a sampler does not learn from {source}: the reasoners have seen embedded:train, and "
+            "the other splits are to measure on; use embedded, which draws questions of its own",
+            param="data",
+        )
     questions = _named(load_rows(source, count), "row")
     if len(questions) <= config.validation_size:
         raise InputError(

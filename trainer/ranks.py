@@ -80,7 +80,9 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
 
 
 def rank_device(text: str) -> torch.device:
-    """Give the device that a user named; under torchrun `cuda` is each rank's own."""
+    """Give the device that a user named; under torchrun `cuda` is each rank's own, and so is `auto`."""
+    if text == "auto" and torch.cuda.is_available():
+        text = "cuda"
     device = resolve_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if text == "cuda" else text)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # where the ranks talk to each other

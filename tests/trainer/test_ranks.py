@@ -19,7 +19,7 @@ from tests.reasoners import QUESTIONS, make_reasoner
 from trainer.config import PRESETS
 from trainer.episodes import Episodes, ReasonerEnvironment
 from trainer.questions import Draw, Question
-from trainer.ranks import Ranks, joined_ranks
+from trainer.ranks import Ranks, joined_ranks, rank_device
 from trainer.train import train
 
 OBJECTIVES = ("mean", "pass@k")
@@ -102,3 +102,14 @@ def test_shares_are_contiguous_and_cover_everything():
 def test_more_ranks_than_prompts_is_an_error():
     with pytest.raises(InputError, match="2 prompts cannot be split over 3 ranks"):
         Ranks(0, 3).share([1, 2])
+
+
+@pytest.mark.parametrize("text", ["auto", "cuda"])
+def test_every_rank_takes_a_gpu_of_its_own(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert rank_device(text) == torch.device("cuda:1")
+    assert chosen == [torch.device("cuda:1")]

@@ -148,6 +148,11 @@ def test_validation_questions_are_held_out(data):
     assert all(isinstance(q.answer, Decimal) for q in sets.train)
 
 
+def test_what_is_kept_to_measure_on_is_not_learned_from():
+    with pytest.raises(InputError, match="embedded:test"):
+        load_questions("embedded:test", 9, SamplerConfig(validation_size=5))
+
+
 def test_only_the_perturbed_thoughts_are_learned_from():
     environment = ReasonerEnvironment(make_reasoner(), sites=2)
     heads = environment.new_heads(0.0).requires_grad_(False)

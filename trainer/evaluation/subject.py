@@ -43,6 +43,7 @@ class Subject:
         """Give what two commands must share for one to go on with the other's results."""
         return {
             "model fingerprint": self.reasoner.fingerprint,
+            "precision": _precision(self.reasoner),
             "limit": config.limit,
             "data digest": self.data_digest,
             "samplers": list(self.samplers),
@@ -60,6 +61,7 @@ class Subject:
             "thoughts": self.reasoner.format.thoughts,
             "width": self.reasoner.width,
             "parameters": self.reasoner.parameter_count,
+            "precision": _precision(self.reasoner),
         }
 
     def data_card(self) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def _trained_alike(cards: Mapping[str, SamplerCard]) -> list[tuple[str, ...]]:
     for spec, card in cards.items():
         config = card.training.get("config")
         if isinstance(config, dict):
-            recipe = [card.training.get("data"), {**config, "seed": None}]
+            data = [card.training.get("data"), card.training.get("questions")]
+            recipe = [data, {**config, "seed": None}]
             groups[json.dumps(recipe, sort_keys=True)].append(spec)
     return [tuple(specs) for specs in groups.values() if len(specs) > 1]
 
@@ -149,6 +152,10 @@ def _target(reasoner: Reasoner, truth: Decimal) -> tuple[int, ...] | None:
         return reasoner.encode_answer(truth)
     except InputError:
         return None
+
+
+def _precision(reasoner: Reasoner) -> str:
+    return str(reasoner.dtype).removeprefix("torch.")
 
 
 def _digest(rows: Sequence[Placed]) -> str:
