@@ -7,19 +7,14 @@ from typing import Literal
 
 import torch
 
-from latent.answers import same_answer
-
 __all__ = [
     "GAIN_THRESHOLD",
     "SHIFT_THRESHOLD",
     "Regime",
     "answer_log_odds",
-    "correctness",
-    "first_n_pass",
     "gain_rate",
     "js_divergence",
     "log_complement",
-    "log_odds",
     "pass_at",
     "regime",
     "sampling_gain",
@@ -30,12 +25,6 @@ __all__ = [
 Regime = Literal["under-exploration", "over-exploration", "useful"]
 GAIN_THRESHOLD = 0.5
 SHIFT_THRESHOLD = 0.06
-
-
-def log_odds(logprobs: torch.Tensor, token: int) -> torch.Tensor:
-    """Give logit p(token) from log-probabilities (…, V): (…,)."""
-    ids = torch.full(logprobs.shape[:-1], token, device=logprobs.device)
-    return logprobs[..., token] - log_complement(logprobs, ids)
 
 
 def log_complement(logprobs: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
@@ -102,16 +91,6 @@ def pass_at(n: int, correct: int, budget: int) -> float:
     return 1.0 - math.comb(n - correct, budget) / math.comb(n, budget)
 
 
-def first_n_pass(is_correct: Sequence[bool], budget: int) -> bool:
-    """Tell whether any of the first `budget` trajectories is right."""
-    return any(is_correct[:budget])
-
-
 def unique_answers(answers: Sequence[Decimal | None]) -> int:
     """Count the distinct answers; the unparsable ones are not answers."""
     return len({answer for answer in answers if answer is not None})
-
-
-def correctness(answers: Sequence[Decimal | None], truth: Decimal) -> list[bool]:
-    """Compare each answer with the truth, as numbers."""
-    return [same_answer(answer, truth) for answer in answers]

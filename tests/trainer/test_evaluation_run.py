@@ -167,7 +167,8 @@ def test_gain_and_shift_are_those_of_the_probed_samples(world: World, model: Pat
         probe = rollout(reasoner, sampler, [ask], with_probe=True)[0].probe
         assert probe is not None
         assert ask.target is not None
-        odds = quality.log_odds(probe.first_logprobs, ask.target[0])
+        first, token = probe.first_logprobs, torch.tensor(ask.target[0])
+        odds = first[:, token] - quality.log_complement(first, token.expand(len(first)))
         gains.append(float((odds[1:] - odds[0]).max()))
         js = quality.js_divergence(probe.first_logprobs[1:], probe.first_logprobs[0])
         shifts.append(float(js.mean()))

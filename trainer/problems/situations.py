@@ -12,8 +12,6 @@ from trainer.problems.everyday import EVERYDAY
 from trainer.problems.heldout import HELDOUT
 from trainer.problems.places import PLACES
 
-SLOTS = ("start", "product", "sum", "add", "sub", "mul", "div", "half", "aside", "ask")
-
 
 @dataclass(frozen=True)
 class Situation:
