@@ -9,8 +9,10 @@ __all__ = ["serve_command"]
 
 
 def _flag(name: str, text: str, *more: str) -> Any:
+    # Brackets are markup to the help, and would be left out.
+    shown = text.replace("[", r"\[")
     return typer.Option(
-        f"--{name}", *more, envvar=f"GTS_{name.upper().replace('-', '_')}", help=text
+        f"--{name}", *more, envvar=f"GTS_{name.upper().replace('-', '_')}", help=shown
     )
 
 

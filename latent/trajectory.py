@@ -11,6 +11,7 @@ __all__ = ["DETERMINISTIC", "MAX_SEED", "Timing", "Trajectory", "budget_indices"
 # The index of the trajectory that nothing perturbs.
 DETERMINISTIC = -1
 MAX_SEED = 2**63 - 1
+MAX_BUDGET = 2**16
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Timing:
 
 def budget_indices(budget: int, *, include_deterministic: bool = False) -> tuple[int, ...]:
     """Give the trajectory indices of a budget: one is the deterministic one, more are samples."""
-    if budget < 1:
-        raise InputError(f"budget must be at least 1, got {budget}", param="budget")
+    if not 1 <= budget <= MAX_BUDGET:
+        raise InputError(f"budget must be 1 to {MAX_BUDGET}, got {budget}", param="budget")
     if budget == 1:
         return (DETERMINISTIC,)
     first = DETERMINISTIC if include_deterministic else 0

@@ -76,9 +76,15 @@ async def _on_service_error(_: Request, error: ServiceError) -> JSONResponse:
     return error_response(error)
 
 
-async def _on_bad_body(_: Request, error: RequestValidationError) -> JSONResponse:
-    """Name the first field that is wrong; malformed JSON is a 400."""
+async def _on_bad_body(request: Request, error: RequestValidationError) -> JSONResponse:
+    """Name the first field that is wrong; malformed JSON is a 400, and what is no JSON a 415."""
     first = error.errors()[0]
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if first["loc"] == ("body",) and kind != "application/json" and not kind.endswith("+json"):
+        message = f"send JSON, with Content-Type: application/json and not {kind or 'without one'}"
+        return error_response(
+            ServiceError(message, status=415, type="invalid_request", code="not_json")
+        )
     if first["type"] == "json_invalid":
         message = "the body is not valid JSON"
         return error_response(

@@ -26,6 +26,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _DISCARD_BYTES = 64 * 2**20
 _PROBES = frozenset({"/livez", "/readyz"})
+_ENDPOINTS = frozenset({"/solve", "/diagnose", "/v1/models", "/metrics"}) | _PROBES
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _OUTCOMES = {
     401: "unauthorized",
@@ -122,8 +123,8 @@ class Gate:
     def _record(
         self, scope: MutableMapping[str, Any], facts: dict[str, Any], status: int, started: float
     ) -> None:
-        route = scope.get("route")
-        endpoint = getattr(route, "path", "other")
+        route = scope.get("route")  # not there when the gate itself has answered
+        endpoint = getattr(route, "path", scope["path"] if scope["path"] in _ENDPOINTS else "other")
         seconds = time.perf_counter() - started
         outcome = facts.pop("stream_outcome", None) or _outcome(status)
         self._metrics.requests.labels(endpoint, facts.get("model", ""), outcome).inc()

@@ -8,7 +8,12 @@ from typing import Any, Literal
 
 __all__ = ["set_up_logging"]
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",  # uvicorn's, for a terminal
+}
 
 
 def set_up_logging(format: Literal["auto", "json", "text"]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from latent.errors import InputError
+from latent.errors import InputError, SpecError
 from latent.trajectory import DETERMINISTIC, MAX_SEED, budget_indices
 from latent.votes import VoteKind
 from service.catalog import Catalog, ServedModel
@@ -50,7 +50,8 @@ class SolveRequest(_Body):
     sampler: SamplerText | None = Field(
         None,
         examples=["gts"],
-        description="deterministic, dropout:0.1, gaussian:1.0, gts, gts:NAME or token:1.0. "
+        description="deterministic (one trajectory, whatever the budget), dropout:0.1, "
+        "gaussian:1.0, gts, gts:NAME or token:1.0. "
         "Absent: gts, or token for a text reasoner.",
     )
     vote: VoteKind = "majority"
@@ -70,7 +71,9 @@ class SolveRequest(_Body):
     stream: bool = Field(
         False, strict=True, description="Server-sent events: round, result, error."
     )
-    include: list[Literal["trajectories"]] = Field([], max_length=1)
+    include: list[Literal["trajectories"]] = Field(
+        [], max_length=1, description="`trajectories`: every one, with its text and confidence."
+    )
 
 
 class DiagnoseRequest(_Body):
@@ -98,6 +101,7 @@ def solve_job(
         raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
     if body.vote == "centroid" and not model.format.is_latent:
         raise InputError(f"vote 'centroid' needs thoughts; {model.name} has none", param="vote")
+    wanted = 1 if spec.kind == "deterministic" else budget  # copies of it would only seem certain
     return JobRequest(
         request_id=request_id,
         kind="solve",
@@ -106,7 +110,7 @@ def solve_job(
         thoughts=model.format.thoughts,
         question=question,
         seed=_draw() if body.seed is None else body.seed,
-        indices=budget_indices(budget, include_deterministic=body.include_deterministic),
+        indices=budget_indices(wanted, include_deterministic=body.include_deterministic),
         budget=budget,
         vote=body.vote,
         certainty=None if body.stop is None else body.stop.certainty,
@@ -126,7 +130,10 @@ def diagnose_jobs(
     budget = min(_DIAGNOSE_BUDGET, settings.max_budget) if body.budget is None else body.budget
     _check_limits(body.question, budget, settings)
     seed = _draw() if body.seed is None else body.seed
-    specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
+    try:
+        specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
+    except SpecError as error:
+        raise SpecError(str(error), param="samplers") from error
     return [
         JobRequest(
             request_id=request_id,

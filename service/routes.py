@@ -37,6 +37,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         401: "Missing or wrong bearer token",
         404: "Unknown model",
         413: "Body too large",
+        415: "A body that is not application/json",
         422: "A field is wrong; `param` names it",
         429: "Too many lanes wait; see Retry-After",
         500: "The device failed on this request",

@@ -79,4 +79,5 @@ def _check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
-            raise InputError(f"cannot listen on {host}:{port}: {error}", param="port") from error
+            param = "host" if isinstance(error, socket.gaierror) else "port"
+            raise InputError(f"cannot listen on {host}:{port}: {error}", param=param) from error

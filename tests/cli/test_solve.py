@@ -88,6 +88,19 @@ def test_a_budget_of_one_is_the_deterministic_trajectory_for_every_sampler(
     assert len(texts) == 1
 
 
+def test_a_budget_beyond_all_bounds_is_said(gts: Gts, folder: Path) -> None:
+    code, _, said = gts("solve", QUESTIONS[0], "-n", 10**11, "-m", folder)
+    assert code == 2
+    assert said.startswith("gts: budget must be 1 to 65536")
+
+
+def test_the_deterministic_sampler_votes_once_whatever_the_budget(gts: Gts, folder: Path) -> None:
+    words = ("-n", 4, "-m", folder, "-s", "deterministic", "--trajectories", "--json")
+    response = json.loads(gts("solve", QUESTIONS[0], *words)[1])
+    assert [t["index"] for t in response["trajectories"]] == [-1]
+    assert response["budget_used"] == 1
+
+
 def test_include_deterministic_stays_inside_the_budget(gts: Gts, folder: Path) -> None:
     words = ("-n", 4, "-m", folder, "--include-deterministic", "--trajectories", "--json")
     response = json.loads(gts("solve", QUESTIONS[0], *words)[1])
@@ -118,8 +131,8 @@ def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None
         (("  \n",), "question is empty"),
         (("word " * 500,), "too long"),
         (("\udcff",), "not Unicode text"),
-        (("Q?", "-n", "0"), "budget must be at least 1"),
-        (("Q?", "-n", "-3"), "budget must be at least 1"),
+        (("Q?", "-n", "0"), "budget must be 1 to"),
+        (("Q?", "-n", "-3"), "budget must be 1 to"),
         (("Q?", "-s", "magic"), "unknown sampler 'magic'"),
         (("Q?", "-s", "dropout:2"), "0 ≤ p < 1"),
         (("Q?", "-s", "token:1.0"), "thinks in hidden states"),

@@ -217,7 +217,7 @@ def test_gts_solve_takes_its_token_from_the_environment(
         (("--url", "{server}", "--threads", "1"), "--threads is the server's to choose"),
         (("--token", "x"), "--token goes with --url"),
         (("--url", "{server}", "--model", "nobody"), "no model 'nobody' is served"),
-        (("--url", "{server}", "-n", "0"), "budget must be at least 1"),
+        (("--url", "{server}", "-n", "0"), "budget must be 1 to"),
         (("--url", "{server}", "--vote", "loudest"), "unknown vote"),
     ],
 )

@@ -80,6 +80,25 @@ def test_include_deterministic_and_a_budget_of_one(http: httpx.Client) -> None:
     assert inside["trajectories"][0] == one["trajectories"][0]
 
 
+def test_the_deterministic_sampler_votes_once_whatever_the_budget(http: httpx.Client) -> None:
+    found = solve(http, sampler="deterministic", budget=4, include=["trajectories"])
+    assert [t["index"] for t in found["trajectories"]] == [-1]
+    assert (found["budget"], found["budget_used"], found["stop_reason"]) == (4, 1, "budget")
+
+
+def test_a_bad_sampler_of_a_diagnosis_is_named_by_its_own_field(http: httpx.Client) -> None:
+    answer = http.post("/diagnose", json={"question": QUESTION, "samplers": ["magic"]})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["param"] == "samplers"
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain"])
+def test_a_body_that_says_it_is_no_json_is_a_415(http: httpx.Client, kind: str) -> None:
+    answer = http.post("/solve", content=b'{"question": "1"}', headers={"Content-Type": kind})
+    assert answer.status_code == 415
+    assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
 def test_a_list_gives_results_in_order_and_a_bad_question_fails_alone(http: httpx.Client) -> None:
     questions = [QUESTION, "", "word " * 400, QUESTIONS[2]]
     answer = http.post("/solve", json={"question": questions, "seed": 3, "budget": 4})
