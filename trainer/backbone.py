@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from latent.answer_prefix import common_prefix
-from latent.errors import GtsError, MismatchError
+from latent.errors import MismatchError
 from latent.files import read_json, write_json
 from latent.format import Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
@@ -27,6 +27,7 @@ from trainer.corpus import Corpus, encode_rows, step_rng
 from trainer.curriculum import Stage
 from trainer.curves import draw_backbone_curves
 from trainer.data import load_rows
+from trainer.errors import DivergedError
 from trainer.examine import ABLATIONS, Examination, describe, examine
 from trainer.models import build_decoder, load_pretrained, set_dropout
 from trainer.muon import find_tables, make_optimizer
@@ -37,10 +38,6 @@ from trainer.thinking import Feedback, identity
 from trainer.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer
 
 TRIAL_STEPS = 6
-
-
-class DivergedError(GtsError):
-    """A loss that is no longer a number."""
 
 
 class BackboneRun:

@@ -4,17 +4,13 @@ import math
 
 import torch
 
-from latent.errors import GtsError
 from trainer.config import SamplerConfig
 from trainer.episodes import Episodes
+from trainer.errors import DivergedError
 from trainer.objective import loss, trajectory_log_prob
 from trainer.resume import RunState
 
-__all__ = ["DivergedError", "learning_rate", "update"]
-
-
-class DivergedError(GtsError):
-    """The loss is not a number any more; the last checkpoint stands."""
+__all__ = ["learning_rate", "update"]
 
 
 def learning_rate(step: int, total: int, config: SamplerConfig) -> float:

@@ -16,12 +16,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from latent.errors import FormatError, InputError, MismatchError, NotFoundError
 from latent.format import ReasonerFormat
 from latent.store import load_reasoner
-from trainer.backbone import BackboneRun, DivergedError
+from trainer.backbone import BackboneRun
 from trainer.backbone_config import BackboneConfig, fit_plan, learning_rate
 from trainer.checkpoint import JsonLog, read_log
 from trainer.corpus import Batch, Example
 from trainer.curriculum import Stage
 from trainer.data import embedded_rows
+from trainer.errors import DivergedError
 from trainer.models import Architecture, build_decoder
 from trainer.muon import orthogonalise
 from trainer.recipes import Recipe

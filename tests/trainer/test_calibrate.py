@@ -120,7 +120,7 @@ def test_a_question_has_no_say_in_its_own_out_of_fold_probability() -> None:
 
 
 def test_the_calibration_error_is_worked_out_by_hand() -> None:
-    # Of 2.9 claimed in the top bin 2 are right; of 0.25 in [0.2, 0.3) none is.
+    # Of 0.9 claimed in (0.8, 0.9] none is right, of 0.25 in (0.2, 0.3] none, of 2 in the top bin both.
     p, right = np.array([0.9, 1.0, 0.25, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
     error = expected_calibration_error(p, right, np.ones(4))
     assert error == pytest.approx((0.9 + 0.25) / 4)

@@ -10,8 +10,8 @@ import trainer.resume
 from latent.errors import FormatError, InputError, MismatchError
 from tests.trainer.toys import TargetToy, toy_questions
 from trainer.config import PRESETS
+from trainer.errors import DivergedError
 from trainer.train import TrainingResult, train
-from trainer.update import DivergedError
 
 TOY = TargetToy()
 QUESTIONS, VALIDATION = toy_questions(40, [1, 3]), toy_questions(8, [1, 3], "v")

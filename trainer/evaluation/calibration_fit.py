@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latent.calibration import Coefficients, Evidence, features
+from trainer.evaluation.statistics import BINS, bin_places
 
 __all__ = ["Judged", "expected_calibration_error", "fit", "out_of_fold", "question_weights"]
 
 FOLDS = 5
-BINS = 10  # of equal width
 # A standard normal prior on every weight, of features with variance 1: as strong as one question is
 # beside hundreds, enough that a few questions which are all right don't drive the weights away.
 _PRIOR = 1.0
@@ -65,8 +65,9 @@ def question_weights(judged: Sequence[Judged]) -> Vector:
 
 def expected_calibration_error(probabilities: Vector, is_right: Vector, weights: Vector) -> float:
     """Give |mean probability − share right|, weighted over ten bins of equal width."""
-    bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
-    gaps = np.bincount(bins, weights * (probabilities - is_right), minlength=BINS)
+    gaps = np.bincount(
+        bin_places(probabilities), weights * (probabilities - is_right), minlength=BINS
+    )
     return float(np.abs(gaps).sum() / weights.sum())
 
 

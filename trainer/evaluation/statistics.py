@@ -7,11 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "BINS",
     "RESAMPLES",
     "Bin",
     "Interval",
     "Reliability",
     "Spread",
+    "bin_places",
     "interval",
     "intervals",
     "known_interval",
@@ -22,7 +24,7 @@ __all__ = [
 RESAMPLES = 2000
 _LEVELS = (2.5, 97.5)
 _BLOCK = 2**22  # resampled questions held at a time
-_BINS = 10
+BINS = 10  # of equal width, each with its upper edge
 _DECIMALS = 6
 
 Floats = NDArray[np.float64]
@@ -110,12 +112,18 @@ def spread(values: Floats) -> list[Spread]:
     ]
 
 
-def reliability(shares: Floats, is_right: Floats) -> Reliability:
-    """Bin shares, 10 of equal width, and compare each bin's mean share with its accuracy."""
+def bin_places(shares: Floats) -> NDArray[np.int64]:
+    """Tell which bin each share falls into."""
     # Rounded, or a share of 0.7 could fall into the bin above its own.
-    places = np.clip(np.ceil((shares * _BINS).round(_DECIMALS)).astype(int) - 1, 0, _BINS - 1)
+    upper = np.ceil((shares * BINS).round(_DECIMALS)).astype(np.int64)
+    return np.clip(upper - 1, 0, BINS - 1)
+
+
+def reliability(shares: Floats, is_right: Floats) -> Reliability:
+    """Bin shares, and compare each bin's mean share with its accuracy."""
+    places = bin_places(shares)
     bins, error = [], 0.0
-    for place in range(_BINS):
+    for place in range(BINS):
         members = places == place
         count = int(members.sum())
         share = accuracy = None
@@ -123,5 +131,5 @@ def reliability(shares: Floats, is_right: Floats) -> Reliability:
             share = round(float(shares[members].mean()), _DECIMALS)
             accuracy = round(float(is_right[members].mean()), _DECIMALS)
             error += count / len(shares) * abs(accuracy - share)
-        bins.append(Bin(place / _BINS, (place + 1) / _BINS, count, share, accuracy))
+        bins.append(Bin(place / BINS, (place + 1) / BINS, count, share, accuracy))
     return Reliability(round(error, _DECIMALS), bins)
