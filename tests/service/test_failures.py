@@ -87,17 +87,6 @@ def test_out_of_memory_halves_the_rounds_and_retries(faulty: RunningServer) -> N
     assert faulty.metric("gts_out_of_memory_total") >= 1
 
 
-def test_small_rounds_are_kept_to_for_the_question_that_needs_them_beside_large_ones(
-    faulty: RunningServer,
-) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        needy = pool.submit(solve, faulty, "memory 6", budget=64, sampler="gaussian:0.5")
-        while not needy.done():  # good rounds of others between its own
-            others = [pool.submit(solve, faulty, q, budget=64) for q in QUESTIONS[:3]]
-            assert [each.result().status_code for each in others] == [200] * 3
-        assert needy.result().json()["budget_used"] == 64
-
-
 def test_a_worker_that_hangs_is_replaced_and_its_question_told_so(folder: Path) -> None:
     with (
         RunningServer(folder, is_faulty=True, flags=("--hang-seconds", "1")) as server,

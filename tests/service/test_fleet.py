@@ -1,15 +1,30 @@
-"""What the fleet does when processes cannot be had: with processes that follow a script."""
+"""Engine and fleet when processes or memory cannot be had, with processes that follow a script."""
 
 import asyncio
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import service.fleet
+from latent.trajectory import Timing, Trajectory
+from service.catalog import Catalog
+from service.engine import Engine
 from service.fleet import Fleet
-from service.messages import Ready, RoundReport, RoundTask, WorkerConfig
+from service.jobs import JobRequest
+from service.messages import (
+    LaneReport,
+    OutOfMemory,
+    Ready,
+    RoundReport,
+    RoundTask,
+    WorkerConfig,
+)
+from service.metrics import Metrics
 from service.rounds import Group, Round
+from service.settings import Settings
 
 CONFIG = WorkerConfig(
     models=(), device="cpu", dtype="auto", threads=1, prefix_cache_bytes=0, log_format="auto"
@@ -69,6 +84,29 @@ class ScriptedProcess:
 
     def stop(self) -> None: ...
 
+    def send(self, task: RoundTask) -> None:
+        """Answer a round at once; more than 16 lanes of dropout do not fit."""
+        lanes = sum(len(item.indices) for item in task.tasks)
+        is_full = task.sampler.startswith("dropout") and lanes > 16
+        answer = OutOfMemory(task.round_id) if is_full else report(task)
+        asyncio.get_running_loop().call_soon(self._on_message, self, answer)
+
+
+def report(task: RoundTask) -> RoundReport:
+    done = {
+        item.job_id: LaneReport(
+            tuple(Trajectory(i, "", Decimal(1), 0.0, (), (), None) for i in item.indices),
+            1,
+            Timing(),
+        )
+        for item in task.tasks
+    }
+    return RoundReport(task.round_id, done, 0.01, 0, 0)
+
+
+def job(sampler: str, budget: int) -> JobRequest:
+    return JobRequest("r", "solve", "counting", sampler, 1, "?", 0, tuple(range(budget)), budget)
+
 
 def test_a_start_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     processes, dispatcher = ScriptedProcesses(False, True, True, False), Idle()
@@ -98,3 +136,27 @@ def test_a_first_start_that_the_system_refuses_is_said(monkeypatch: pytest.Monke
     fleet = Fleet([CONFIG], 64, 0.5, 300.0, lambda *_: None, Idle())
     with pytest.raises(service.fleet.NotReadyError, match="see the log"):
         asyncio.run(fleet.start())
+
+
+def test_a_question_that_fits_small_rounds_only_is_answered_beside_one_that_fits_large_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = ScriptedProcesses(False)
+    monkeypatch.setattr(service.fleet, "WorkerProcess", processes)
+    catalog = Catalog([str(folder)])
+    metrics = Metrics(catalog)
+
+    async def run() -> bool:
+        engine = Engine(Settings(lane_limit=64), catalog, metrics)
+        starting = asyncio.ensure_future(engine.start())
+        await asyncio.sleep(0)
+        processes.made[0].come_up()
+        await starting
+        (easy,) = engine.submit([job("gts", 8000)], deadline_ms=None)
+        (needy,) = engine.submit([job("dropout:0.1", 64)], deadline_ms=None)
+        async with asyncio.timeout(60):
+            await needy.result
+        return easy.is_open
+
+    assert asyncio.run(run()), "the other one still goes on"
+    assert metrics.registry.get_sample_value("gts_out_of_memory_total") == 1
