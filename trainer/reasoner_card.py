@@ -17,6 +17,9 @@ _MEASURES = {
     "test_swapped": "test, every thought taken from another question",
 }
 
+# What counts as right: of text, the whole of it.
+_EXACT = {"cot": "Exact equations and answers"}
+
 
 def reasoner_card(
     name: str,
@@ -52,7 +55,7 @@ def reasoner_card(
     lines += [
         "",
         "## Measured",
-        "Exact answers of the deterministic trajectory, before rounding to",
+        f"{_EXACT.get(kind, 'Exact answers')} of the deterministic trajectory, before rounding to",
     ]
     lines += ["fp16; by the number of operations:", "", *_table(result, control), ""]
     lines += ["## Limits", _LIMITS, ""]
