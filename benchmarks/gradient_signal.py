@@ -9,7 +9,6 @@ estimate after random signs, where no signal is left. The two heads stand apart:
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -47,17 +46,15 @@ def main() -> None:
     heads = environment.new_heads(options.log_std_bias)
     questions = load_questions("embedded", None, OURS).train
     found: dict[tuple[str, str], list[torch.Tensor]] = {}
-    right, drawn = 0, 0
+    right = drawn = 0
     with Progress(options.batches, 0) as progress:
         for batch in range(options.batches):
             draws = draws_of(questions, batch, OURS)
             episodes = environment.sample(heads, draws, OURS.group_size)
             for key, gradient in gradients(heads, episodes).items():
                 found.setdefault(key, []).append(gradient)
-            right, drawn = (
-                right + int(episodes.is_correct.sum()),
-                drawn + episodes.is_correct.numel(),
-            )
+            right += int(episodes.is_correct.sum())
+            drawn += episodes.is_correct.numel()
             progress.show(batch + 1, {"mean@1": right / drawn})
     print(f"{options.model}: {drawn} trajectories, mean@1 {right / drawn:.3f}")
     for (name, head), batches in found.items():
@@ -78,13 +75,10 @@ def gradients(
     wanted = [parameter for part in parts.values() for parameter in part]
     found = {}
     for name, config in OBJECTIVES.items():
-        gains = torch.autograd.grad(
-            log_prob, wanted, _weights(episodes, config, log_prob), retain_graph=True
-        )
-        rest: Sequence[torch.Tensor] = gains
+        weights = _weights(episodes, config, log_prob)
+        slopes = iter(torch.autograd.grad(log_prob, wanted, weights, retain_graph=True))
         for head, part in parts.items():
-            mine, rest = rest[: len(part)], rest[len(part) :]
-            found[name, head] = torch.cat([gain.flatten() for gain in mine])
+            found[name, head] = torch.cat([next(slopes).flatten() for _ in part])
     return found
 
 

@@ -94,7 +94,7 @@ def _table(summary: dict[str, Any]) -> "Table":
 
     budget = str(summary["config"]["budget"])
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("sampler")
+    table.add_column("sampler", overflow="fold")  # two long paths may differ in their last letter
     for title in ("mean@1", f"pass@{budget}", f"majority@{budget}", "SG", "SG>0.5", "JS"):
         table.add_column(title, justify="right", no_wrap=True)
     for spec, found in summary["samplers"].items():

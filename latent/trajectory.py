@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from latent.errors import InputError
 
-__all__ = ["DETERMINISTIC", "MAX_SEED", "Timing", "Trajectory", "budget_indices"]
+__all__ = ["DETERMINISTIC", "MAX_BUDGET", "MAX_SEED", "Timing", "Trajectory", "budget_indices"]
 
 # The index of the trajectory that nothing perturbs.
 DETERMINISTIC = -1

@@ -81,7 +81,7 @@ async def _on_bad_body(request: Request, error: RequestValidationError) -> JSONR
     first = error.errors()[0]
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if first["loc"] == ("body",) and kind != "application/json" and not kind.endswith("+json"):
-        message = f"send JSON, with Content-Type: application/json and not {kind or 'without one'}"
+        message = f"send JSON with Content-Type: application/json; this has {kind or 'none'}"
         return error_response(
             ServiceError(message, status=415, type="invalid_request", code="not_json")
         )
