@@ -36,7 +36,7 @@ SupervisedSteps = Annotated[
 SettleSteps = Annotated[int, typer.Option(help="Last steps, with dropout; 0: none.")]
 Problems = Annotated[int, typer.Option(help="How many rows of the data to use.")]
 Seed = Annotated[int, typer.Option(help="Decides weights, batches and dropout.")]
-Threads = Annotated[int, typer.Option(help="CPU threads.")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
 
 
 @app.command()
@@ -200,14 +200,16 @@ def _train(config: "BackboneConfig", out: Path, minutes: float | None, threads: 
 
     from trainer.backbone import BackboneRun
     from trainer.examine import describe
+    from trainer.out_folder import claimed
 
     torch.set_num_threads(threads)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     arguments = sys.argv[sys.argv.index(config.recipe) :]
-    run = BackboneRun(config, out, shlex.join(["gts", "train", "backbone", *arguments]))
-    if minutes is not None:
-        run.fit_to(minutes)
-    final = run.run()
+    with claimed(out, "a backbone's training"):
+        run = BackboneRun(config, out, shlex.join(["gts", "train", "backbone", *arguments]))
+        if minutes is not None:
+            run.fit_to(minutes)
+        final = run.run()
     typer.echo(f"{out / 'reasoner'}: {describe(final)}")
 
 

@@ -16,7 +16,8 @@ def sampler(
         str, typer.Option(help="embedded, a JSONL file (plain or GSM8K), or GSM8K-Aug lines.")
     ] = "embedded",
     problems: Annotated[
-        int | None, typer.Option(help="How many of the questions to use (embedded: 20000).")
+        int | None,
+        typer.Option(min=1, help="How many of the questions to use (embedded: 20000)."),
     ] = None,
     preset: Annotated[str, typer.Option(help="default (ours) or paper (the literal recipe).")] = (
         "default"

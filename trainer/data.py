@@ -151,6 +151,8 @@ def parse_record(record: object) -> Row:
 
 def _existing(source: str) -> Path:
     path = Path(source)
+    if path.is_dir():
+        raise NotFoundError(f"{source} is a folder; give a data file in it (or embedded[:split])")
     if not path.is_file():
         raise NotFoundError(f"no such data file: {source} (or use embedded[:split])")
     return path

@@ -124,6 +124,15 @@ class ReasonerEnvironment:
             for question, r in zip(questions, done, strict=True)
         ]
 
+    def check(self, questions: Sequence[Question]) -> None:
+        """Refuse the first question that cannot be asked, by its first words."""
+        for question in questions:
+            try:
+                self._reasoner.check_length(len(self._prompt(question)))
+            except InputError as error:
+                words = " ".join(question.question.split()[:8])
+                raise InputError(f"{words!r}…: {error}; leave it out", param="data") from error
+
     def _prompt(self, question: Question) -> tuple[int, ...]:
         if question.id not in self._prompts:
             self._prompts[question.id] = self._reasoner.encode(question.question)

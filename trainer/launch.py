@@ -12,10 +12,12 @@ from latent.store import load_reasoner
 from latent.zoo import resolve_model
 from trainer.card import Provenance
 from trainer.config import SamplerConfig
+from trainer.data import EMBEDDED
 from trainer.episodes import ReasonerEnvironment
+from trainer.out_folder import claimed
 from trainer.progress import Progress
 from trainer.questions import load_questions
-from trainer.ranks import joined_ranks, rank_device
+from trainer.ranks import Ranks, joined_ranks, rank_device
 from trainer.record import describe
 from trainer.report import publish
 from trainer.train import TrainingResult, train
@@ -42,14 +44,21 @@ def launch(run: SamplerRun) -> TrainingResult:
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     device = rank_device(run.device)
+    with (
+        joined_ranks(device) as ranks,
+        claimed(run.out, "a sampler's training", is_first=ranks.is_first),
+    ):
+        return _launch(run, device, ranks)
+
+
+def _launch(run: SamplerRun, device: torch.device, ranks: Ranks) -> TrainingResult:
     reasoner = load_reasoner(resolve_model(run.model), device=str(device))
     environment = ReasonerEnvironment(reasoner, run.config.sites)
     sets = load_questions(run.data, run.problems, run.config)
+    if run.data != EMBEDDED:
+        environment.check([*sets.train, *sets.validation])
     total = run.config.step_count(len(sets.train))
-    with (
-        joined_ranks(device) as ranks,
-        Progress(total, 0) if ranks.is_first else nullcontext() as progress,
-    ):
+    with Progress(total, 0) if ranks.is_first else nullcontext() as progress:
         result = train(
             environment,
             sets.train,

@@ -99,7 +99,10 @@ class RunFolder:
             state.validations = [Validation(**entry) for entry in index["validations"]]
             return int(index["log_bytes"])
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise FormatError(f"{self._index} is not a sampler checkpoint: {error!r}") from error
+            raise FormatError(
+                f"{self._index} is not a sampler checkpoint ({error!r}); delete {self._folder} to "
+                "start anew"
+            ) from error
 
 
 def _tensors(state: RunState) -> Iterator[tuple[str, torch.Tensor]]:

@@ -292,9 +292,14 @@ def test_what_can_not_be_measured_is_refused_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(world: World, model: Path) -> None:
-    with pytest.raises(FormatError, match="not an evaluation's"):
+def test_a_folder_of_something_else_is_left_alone(
+    world: World, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="holds a reasoner"):
         evaluate(world.config, model)
+    (tmp_path / "config.json").write_text('{"width": 3}')
+    with pytest.raises(FormatError, match="not an evaluation's"):
+        evaluate(world.config, tmp_path)
     with pytest.raises(InputError, match="is a file"):
         evaluate(world.config, model / "config.json")
 

@@ -14,7 +14,7 @@ from tests.reasoners import gpt2_config, make_reasoner, random_model, reasoner_f
 from tests.trainer.toys import toy_questions
 from trainer.config import SamplerConfig
 from trainer.episodes import ReasonerEnvironment
-from trainer.questions import draws_of, load_questions
+from trainer.questions import Question, draws_of, load_questions
 
 SMALL = [
     "steps=2",
@@ -146,6 +146,14 @@ def test_validation_questions_are_held_out(data):
     assert len(sets.train) == 7
     assert not {q.id for q in sets.train} & {q.id for q in sets.validation}
     assert all(isinstance(q.answer, Decimal) for q in sets.train)
+
+
+def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
+    environment = ReasonerEnvironment(make_reasoner())
+    fine = Question("row:0", "1 + 1?", Decimal(2))
+    environment.check([fine])
+    with pytest.raises(InputError, match=r"'one one.*leave it out"):
+        environment.check([fine, Question("row:1", "one " * 3000, Decimal(1))])
 
 
 def test_what_is_kept_to_measure_on_is_not_learned_from():

@@ -20,6 +20,7 @@ from trainer.evaluation.panels import (
 )
 from trainer.evaluation.reading import read_run
 from trainer.evaluation.style import looks, render, short
+from trainer.out_folder import claimed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,6 +48,11 @@ class _Panel:
 def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     """Write report.html and figures of all runs into `out`; give the page's path."""
     runs = _read(folders)
+    with claimed(out, "a comparison"):
+        return _write(runs, out)
+
+
+def _write(runs: Sequence[_Labelled], out: Path) -> Path:
     drawn = [_by_run(runs), _by_sampler(runs)]
     write_figures(drawn, out / "figures")
     title = f"{len(runs)} evaluations compared"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from latent.errors import FormatError, InputError, MismatchError
+from latent.errors import FormatError, MismatchError
 from latent.files import read_json, write_json, write_text
 from trainer.evaluation.records import Record
 from trainer.ranks import Ranks
@@ -25,8 +25,6 @@ class EvaluationFolder:
 
     def check(self, identity: Mapping[str, Any]) -> None:
         """Refuse to go on with another evaluation, naming the first thing that differs."""
-        if self._out.exists() and not self._out.is_dir():
-            raise InputError(f"{self._out} is a file, and the results need a folder", param="out")
         path = self._out / "config.json"
         if not path.is_file():
             return
@@ -43,12 +41,7 @@ class EvaluationFolder:
 
     def begin(self, identity: Mapping[str, Any]) -> None:
         """Keep what this evaluation is, for whoever goes on with it."""
-        try:
-            write_json(self._out / "config.json", dict(identity))
-        except OSError as error:
-            raise InputError(
-                f"{self._out} can't be written: {error.strerror}", param="out"
-            ) from error
+        write_json(self._out / "config.json", dict(identity))
 
     def read(self) -> list[Record]:
         """Read every part's whole lines."""

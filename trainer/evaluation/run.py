@@ -14,6 +14,7 @@ from trainer.evaluation.records import Question, Record
 from trainer.evaluation.statistics import RESAMPLES
 from trainer.evaluation.subject import Subject, load_subject
 from trainer.evaluation.summary import summarise
+from trainer.out_folder import claimed
 from trainer.progress import Progress
 from trainer.ranks import Ranks, joined_ranks
 
@@ -30,7 +31,10 @@ def evaluate(config: EvaluationConfig, out: Path) -> dict[str, Any] | None:
     """Measure what is still missing, then write results and summary; None on ranks but the first."""
     subject = load_subject(config)
     folder, identity = EvaluationFolder(out), subject.identity(config)
-    with joined_ranks(subject.reasoner.device) as ranks:
+    with (
+        joined_ranks(subject.reasoner.device) as ranks,
+        claimed(out, "an evaluation", is_first=ranks.is_first),
+    ):
         folder.check(identity)
         # Gathered rather than only read: ranks on several machines may not share a disk. It also
         # keeps any rank from appending before all have read, so that all plan the same.
