@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from latent.answer_prefix import common_prefix
-from latent.errors import MismatchError
+from latent.errors import InputError, MismatchError
 from latent.files import read_json, write_json
 from latent.format import Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
@@ -57,9 +57,11 @@ class BackboneRun:
         self.end = _only(self.tokenizer.convert_tokens_to_ids(END_LATENT))
         self.train = self._load(config.data, config.train_problems)
         self.validation = self._load(config.validation, config.validation_problems)
+        self.test = self._load(config.test, config.test_problems) if config.test else None
         template = self.layout.answer_prefix + "{}"
         self.answer_prefix = common_prefix(self.tokenizer, template)
         self.recipe = self._build_recipe()
+        self._check_data()
 
     def run(self) -> Examination:
         """Train to the end of the plan, from the last checkpoint if there is one."""
@@ -206,6 +208,29 @@ class BackboneRun:
         self._data.update(repr(rows).encode())
         return Corpus(encode_rows(rows, self.tokenizer, self.layout, self.eos))
 
+    def _check_data(self) -> None:
+        """Refuse now what would fail a stage, perhaps hours from now."""
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        thoughts = max(stage.thoughts for stage in self.recipe.stages)
+        reads_steps = any(stage.is_text or stage.is_told for stage in self.recipe.stages)
+        sources = (
+            (self.config.data, self.train),
+            (self.config.validation, self.validation),
+            (self.config.test, self.test),
+        )
+        for source, corpus in sources:
+            if corpus is None:
+                continue
+            if reads_steps and not any(example.steps for example in corpus.examples):
+                raise InputError(f"{source} has no equations, and {self.config.recipe} needs them")
+            for number, example in enumerate(corpus.examples, start=1):
+                length = example.length + thoughts + 2  # <start_latent> and <end_latent>
+                if limit is not None and length > limit:
+                    raise InputError(
+                        f"{source}, row {number} has {length} tokens with its thoughts; the decoder "
+                        f"takes {limit}: leave it out"
+                    )
+
     def _build_recipe(self) -> Recipe:
         prefix_length = len(self.answer_prefix)
         return build_recipe(self.config, self.start, self.end, prefix_length, self.codes)
@@ -284,13 +309,12 @@ class BackboneRun:
         final = self.measure(self.validation, last)
         result: dict[str, Any] = {"steps": total, "seconds": round(self.seconds)}
         result["validation"] = asdict(final)
-        if self.config.test:
-            test = self._load(self.config.test, self.config.test_problems)
-            final = self.measure(test, last)
+        if self.test is not None:
+            final = self.measure(self.test, last)
             result["test"] = asdict(final)
             if self.recipe.stages[last].thoughts:
                 for name in ABLATIONS:
-                    result[f"test_{name}"] = asdict(self.measure(test, last, name))
+                    result[f"test_{name}"] = asdict(self.measure(self.test, last, name))
         write_json(self.out / "result.json", result)
         draw_backbone_curves(self.out / "log.jsonl", self.out / "curves.png")
         return final

@@ -75,8 +75,36 @@ def check_config(config: BackboneConfig) -> None:
         raise InputError(f"optimizer is {config.optimizer!r}; it must be adamw or muon")
     if config.settle_steps < 0:
         raise InputError(f"settle_steps is {config.settle_steps}; it must be 0 or more")
-    if config.batch < 1:
-        raise InputError(f"batch is {config.batch}; it must be 1 or more")
+    _check_sizes(config)
+
+
+def _check_sizes(config: BackboneConfig) -> None:
+    shape = config.architecture
+    counts = {
+        "width": shape.width,
+        "layers": shape.layers,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "mlp_width": shape.mlp_width,
+        "projection": config.projection_hidden,
+        "thoughts": config.codi_thoughts,
+        "thoughts_per_step": config.thoughts_per_step,
+        "batch": config.batch,
+        "problems": config.train_problems,
+    }
+    for name, value in counts.items():
+        if value < 1:
+            raise InputError(f"{name} is {value}; it must be 1 or more", param=name)
+    if shape.family == "llama" and shape.heads % shape.kv_heads:
+        raise InputError(
+            f"heads {shape.heads} is not a multiple of kv_heads {shape.kv_heads}", param="kv_heads"
+        )
+    if not 0.0 <= shape.dropout < 1.0:
+        raise InputError(f"dropout is {shape.dropout}; it must be from 0 to below 1")
+    if not 0.0 < config.learning_rate < math.inf:
+        raise InputError(f"lr is {config.learning_rate}; it must be above 0", param="lr")
+    if config.seed < 0:
+        raise InputError(f"seed is {config.seed}; it must be 0 or more", param="seed")
 
 
 def _check_supervised(config: BackboneConfig) -> None:
@@ -104,6 +132,8 @@ def fit_plan(config: BackboneConfig, planned_seconds: float, minutes: float) -> 
 
     A stage that was left out stays out.
     """
+    if not 0.0 < minutes < math.inf:
+        raise InputError(f"minutes is {minutes}; it must be above 0", param="minutes")
     share = minutes * 60 / planned_seconds
 
     def fitted(steps: int) -> int:

@@ -5,6 +5,7 @@ The field defaults are the paper's; `default` holds ours, whose reasons stand in
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -61,6 +62,8 @@ class SamplerConfig:
             value = getattr(self, name)
             if not _has_kind(value, kind):
                 raise InputError(f"{name} must be {_kind_name(kind)}, got {value!r}", param=name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"{name} must be a finite number, got {value!r}", param=name)
         for name, is_right, wanted in self._checks():
             if not is_right:
                 raise InputError(
@@ -78,7 +81,7 @@ class SamplerConfig:
             ("prompts", self.prompts >= 1, "at least 1"),
             ("steps", (self.steps is None) != (self.epochs is None), "given, or epochs, not both"),
             ("steps", self.steps is None or self.steps >= 1, "at least 1"),
-            ("epochs", self.epochs is None or self.epochs > 0, "above 0"),
+            ("epochs", self.epochs is None or 0 < self.epochs <= 1e6, "above 0, to 1e6"),
             ("sites", self.sites is None or self.sites >= 1, "at least 1"),
             ("log_std_bias", -2 < self.log_std_bias <= 5, "above −2 (the floor of log σ), to 5"),
             ("lr", 0 < self.lr <= 1, "above 0, to 1"),

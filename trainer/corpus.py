@@ -43,6 +43,11 @@ class Example:
     answer: Ids
     equations: tuple[str, ...] = ()  # the steps as they were written
 
+    @property
+    def length(self) -> int:
+        """How many tokens it has in all."""
+        return len(self.question) + sum(map(len, self.steps)) + len(self.answer)
+
 
 @dataclass(frozen=True)
 class Batch:

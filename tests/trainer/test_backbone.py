@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from latent.errors import FormatError, InputError, MismatchError, NotFoundError
+from latent.errors import FormatError, GtsError, InputError, MismatchError, NotFoundError
 from latent.format import ReasonerFormat
 from latent.store import load_reasoner
 from trainer.backbone import BackboneRun
@@ -261,11 +261,44 @@ def test_a_run_is_not_resumed_on_data_that_has_changed(decoder: str, tmp_path: P
         ({"batch": 0}, "batch"),
         ({"settle_steps": -1}, "settle_steps"),
         ({"optimizer": "sgd"}, "optimizer"),
+        ({"learning_rate": float("nan")}, "lr"),
+        ({"learning_rate": -1.0}, "lr"),
+        ({"seed": -1}, "seed"),
+        ({"train_problems": 0}, "problems"),
+        ({"thoughts_per_step": 0}, "thoughts_per_step"),
+        ({"recipe": "codi", "codi_thoughts": 0}, "thoughts"),
+        ({"architecture": Architecture(layers=0)}, "layers"),
+        ({"architecture": Architecture(heads=0)}, "heads"),
+        ({"architecture": Architecture("llama", heads=4, kv_heads=3)}, "kv_heads"),
+        ({"architecture": Architecture(dropout=2.0)}, "dropout"),
+        ({"test": "nowhere.jsonl"}, "nowhere"),
     ],
 )
 def test_a_senseless_option_is_named(decoder: str, changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(InputError, match=named):
+    with pytest.raises(GtsError, match=named):
         BackboneRun(replace(_config(decoder), **changes), Path("unused"))
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_refused(decoder: str, minutes: float) -> None:
+    with pytest.raises(InputError, match="minutes"):
+        fit_plan(_config(decoder), planned_seconds=20, minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"question": "1 + 1?", "answer": 2}, "no equations"),
+        ({"question": "1 " * 900, "steps": ["1+1=2"], "answer": 2}, "row 1 has .* tokens"),
+    ],
+)
+def test_data_that_would_fail_a_later_stage_is_refused_at_once(
+    decoder: str, tmp_path: Path, row: dict[str, Any], said: str
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps(row))
+    with pytest.raises(InputError, match=said):
+        BackboneRun(_config(decoder, validation=str(data)), tmp_path / "run")
 
 
 def test_an_init_folder_without_a_model_is_refused(tmp_path: Path) -> None:
