@@ -16,8 +16,10 @@ train = @mkdir -p $(dir $(@D)) && echo "$(@D): see $(@D).log" && \
 	gts train $(1) --out $(@D) > $(@D).log 2>&1
 
 # The text reasoner, which is also where COCONUT starts.
+cot := --steps 1800 --dropout 0
+
 $(runs)/cot/result.json:
-	$(call train, backbone cot --steps 1800 --dropout 0)
+	$(call train, backbone cot $(cot))
 
 # COCONUT, and its control: as many steps of the same data, no thoughts.
 coconut := --init $(runs)/cot/reasoner --settle-steps 400 --batch 48 --lr 3e-3
