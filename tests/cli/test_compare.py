@@ -83,7 +83,7 @@ def test_a_folder_that_is_no_finished_evaluation_is_named(runs, tmp_path):
 
 def test_a_report_that_has_no_place_is_one_clear_line(runs, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"file/figures/.* can't be written"):
+    with pytest.raises(InputError, match="is a file"):
         compare(*runs, "--out", tmp_path / "file")
 
 
