@@ -28,7 +28,7 @@ class LaneRequest:
 
 
 class LaneBatch:
-    """T rows running together: requests in groups of equal lane counts, padded to the row floor."""
+    """T rows running together: requests in groups of equal lane counts, padded to `floor` rows each."""
 
     def __init__(
         self,
@@ -36,12 +36,10 @@ class LaneBatch:
         sampler: Sampler,
         requests: Sequence[LaneRequest],
         capacity: int,
-        *,
-        is_canonical: bool = True,
+        floor: int,
     ) -> None:
         self.reasoner = reasoner
         self.sampler = sampler
-        floor = reasoner.row_floor if is_canonical else 1
         # Rows beyond the wanted ones repeat the deterministic trajectory and are never reported.
         padded = [
             request.indices + (DETERMINISTIC,) * (floor - len(request.indices))

@@ -74,7 +74,7 @@ def rollout(
             replace(asks[number], indices=indices, prefix=prefixes[number][0])
             for number, indices in members
         ]
-        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, with_probe, canonical)
+        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, with_probe, floor)
         for (number, _), piece in zip(members, done, strict=True):
             parts[number].append(piece)
     return [
@@ -134,7 +134,7 @@ def _run(
     sites: int | None,
     keep_thoughts: bool,
     with_probe: bool,
-    canonical: bool,
+    floor: int,
 ) -> list[Rollout]:
     """Take one pass of lanes through the loop."""
     started = _now(reasoner)
@@ -145,7 +145,7 @@ def _run(
     )
     requests = [LaneRequest(ask.prefix, ask.seed, ask.indices) for ask in asks if ask.prefix]
     capacity = format.suffix_capacity + forced * with_probe
-    batch = LaneBatch(reasoner, sampler, requests, capacity, is_canonical=canonical)
+    batch = LaneBatch(reasoner, sampler, requests, capacity, floor)
     thoughts = think(batch, sites=sites, keep=keep_thoughts) if format.is_latent else None
     thought_seconds = _now(reasoner) - started
     probes: list[Probe] | list[None] = [None] * len(asks)

@@ -32,12 +32,9 @@ def solve(
     vote: VoteKind = "majority",
     include_deterministic: bool = False,
 ) -> Solution:
-    """Draw `budget` trajectories of a question and let them vote.
-
-    The deterministic sampler has one, whatever the budget: copies of it would vote as if they knew.
-    """
-    wanted = 1 if sampler.spec.kind == "deterministic" else budget
-    indices = budget_indices(wanted, include_deterministic=include_deterministic)
+    """Draw `budget` trajectories of a question and let them vote; the deterministic sampler has one."""
+    spent = sampler.spec.spent(budget)
+    indices = budget_indices(spent, include_deterministic=include_deterministic)
     if vote == "centroid" and not reasoner.format.is_latent:
         raise InputError(
             f"vote 'centroid' needs thoughts, and {reasoner.name} reasons in text; use majority, "

@@ -71,6 +71,10 @@ class SamplerSpec:
             )
         return cls("dropout", value=value, sites=sites)
 
+    def spent(self, budget: int) -> int:
+        """Give what a budget comes to: copies of the one deterministic trajectory only seem certain."""
+        return min(budget, 1) if self.kind == "deterministic" else budget
+
     def __str__(self) -> str:
         if self.kind == "gts":
             return f"gts:{self.name}" if self.name else "gts"

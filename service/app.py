@@ -9,6 +9,7 @@ from typing import Any, cast
 from fastapi import FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
@@ -64,7 +65,8 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         (HTTPException, _on_http_error),
     ):
         app.add_exception_handler(kind, cast(Any, handler))
-    app.add_middleware(cast(Any, Gate), settings=settings, metrics=metrics)
+    endpoints = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
+    app.add_middleware(cast(Any, Gate), settings=settings, metrics=metrics, endpoints=endpoints)
     return app
 
 

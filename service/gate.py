@@ -26,7 +26,6 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _DISCARD_BYTES = 64 * 2**20
 _PROBES = frozenset({"/livez", "/readyz"})
-_ENDPOINTS = frozenset({"/solve", "/diagnose", "/v1/models", "/metrics"}) | _PROBES
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _OUTCOMES = {
     401: "unauthorized",
@@ -42,8 +41,11 @@ _OUTCOMES = {
 class Gate:
     """ASGI middleware around the whole app."""
 
-    def __init__(self, app: App, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, app: App, settings: Settings, metrics: Metrics, endpoints: frozenset[str]
+    ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._endpoints = endpoints
         self._tokens = [token.encode() for token in settings.tokens]
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -123,8 +125,8 @@ class Gate:
     def _record(
         self, scope: MutableMapping[str, Any], facts: dict[str, Any], status: int, started: float
     ) -> None:
-        route = scope.get("route")  # not there when the gate itself has answered
-        endpoint = getattr(route, "path", scope["path"] if scope["path"] in _ENDPOINTS else "other")
+        asked = scope["path"] if scope["path"] in self._endpoints else "other"
+        endpoint = getattr(scope.get("route"), "path", asked)  # no route: the gate has answered
         seconds = time.perf_counter() - started
         outcome = facts.pop("stream_outcome", None) or _outcome(status)
         self._metrics.requests.labels(endpoint, facts.get("model", ""), outcome).inc()

@@ -101,7 +101,6 @@ def solve_job(
         raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
     if body.vote == "centroid" and not model.format.is_latent:
         raise InputError(f"vote 'centroid' needs thoughts; {model.name} has none", param="vote")
-    wanted = 1 if spec.kind == "deterministic" else budget  # copies of it would only seem certain
     return JobRequest(
         request_id=request_id,
         kind="solve",
@@ -110,7 +109,9 @@ def solve_job(
         thoughts=model.format.thoughts,
         question=question,
         seed=_draw() if body.seed is None else body.seed,
-        indices=budget_indices(wanted, include_deterministic=body.include_deterministic),
+        indices=budget_indices(
+            spec.spent(budget), include_deterministic=body.include_deterministic
+        ),
         budget=budget,
         vote=body.vote,
         certainty=None if body.stop is None else body.stop.certainty,

@@ -128,7 +128,7 @@ class ReasonerEnvironment:
         """Refuse the first question that cannot be asked, by its first words."""
         for question in questions:
             try:
-                self._reasoner.check_length(len(self._prompt(question)))
+                self._prompt(question)
             except InputError as error:
                 words = " ".join(question.question.split()[:8])
                 raise InputError(f"{words!r}…: {error}; leave it out", param="data") from error

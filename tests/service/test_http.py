@@ -277,7 +277,12 @@ def test_a_lone_surrogate_is_refused_not_a_crash(http: httpx.Client) -> None:
     assert answer.json()["error"]["param"] == "question"
 
 
-def test_large_bodies_are_refused_with_and_without_a_length(http: httpx.Client) -> None:
+def test_large_bodies_are_refused_with_and_without_a_length(
+    http: httpx.Client, server: RunningServer
+) -> None:
+    refused = 'endpoint="/solve",model="",outcome="too_large"'
+    before = server.metric("gts_requests_total", refused)
+
     def chunks() -> Iterator[bytes]:
         yield b'{"question": "'
         for _ in range(20):
@@ -287,6 +292,7 @@ def test_large_bodies_are_refused_with_and_without_a_length(http: httpx.Client) 
         answer = http.post("/solve", content=content, headers={"content-type": "application/json"})
         assert answer.status_code == 413
         assert answer.json()["error"]["code"] == "body_too_large"
+    assert server.metric("gts_requests_total", refused) == before + 2
 
 
 def test_unknown_paths_and_methods_have_the_same_shape(http: httpx.Client) -> None:
