@@ -211,17 +211,18 @@ class BackboneRun:
     def _check_data(self) -> None:
         """Refuse now what would fail a stage, perhaps hours from now."""
         limit = getattr(self.model.config, "max_position_embeddings", None)
-        thoughts = max(stage.thoughts for stage in self.recipe.stages)
-        reads_steps = any(stage.is_text or stage.is_told for stage in self.recipe.stages)
-        sources = (
-            (self.config.data, self.train),
-            (self.config.validation, self.validation),
-            (self.config.test, self.test),
+        stages = self.recipe.stages
+        thoughts = max(stage.thoughts for stage in stages)
+        reads_steps = any(stage.is_text or stage.is_told for stage in stages)
+        sources = (  # the test is for the last stage only
+            (self.config.data, self.train, reads_steps),
+            (self.config.validation, self.validation, reads_steps),
+            (self.config.test, self.test, stages[-1].is_text),
         )
-        for source, corpus in sources:
+        for source, corpus, needs_steps in sources:
             if corpus is None:
                 continue
-            if reads_steps and not any(example.steps for example in corpus.examples):
+            if needs_steps and not any(example.steps for example in corpus.examples):
                 raise InputError(f"{source} has no equations, and {self.config.recipe} needs them")
             for number, example in enumerate(corpus.examples, start=1):
                 length = example.length + thoughts + 2  # <start_latent> and <end_latent>

@@ -285,6 +285,15 @@ def test_a_time_that_is_none_is_refused(decoder: str, minutes: float) -> None:
         fit_plan(_config(decoder), planned_seconds=20, minutes=minutes)
 
 
+def test_thoughts_are_measured_on_a_test_without_equations(decoder: str, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({"question": "1 + 1?", "answer": 2}))
+    run = BackboneRun(_config(decoder, test=str(data)), tmp_path / "run")
+    assert run.test is not None
+    with pytest.raises(InputError, match="no equations"):
+        BackboneRun(_config(decoder, "cot", test=str(data)), tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
