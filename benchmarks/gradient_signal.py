@@ -16,12 +16,12 @@ import torch
 from latent.samplers import GaussianThoughtSampler
 from latent.store import load_reasoner
 from latent.zoo import resolve_model
-from trainer.config import PRESETS, SamplerConfig
-from trainer.episodes import Episodes, ReasonerEnvironment
-from trainer.objective import trajectory_log_prob
-from trainer.progress import Progress
-from trainer.questions import draws_of, load_questions
-from trainer.rewards import score
+from trainer.data.questions import draws_of, load_questions
+from trainer.runs.progress import Progress
+from trainer.sampler.config import PRESETS, SamplerConfig
+from trainer.sampler.episodes import Episodes, ReasonerEnvironment
+from trainer.sampler.objective import trajectory_log_prob
+from trainer.sampler.rewards import score
 
 OURS = PRESETS["default"]
 OBJECTIVES = {

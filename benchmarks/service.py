@@ -21,8 +21,8 @@ import httpx
 import torch
 
 from latent.zoo import DEFAULT_MODEL, resolve_model
-from service.messages import ModelPlace, RoundTask, Task, WorkerConfig
-from service.worker import Worker
+from service.engine.messages import ModelPlace, RoundTask, Task, WorkerConfig
+from service.worker.worker import Worker
 
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128)
 QUESTIONS = tuple(

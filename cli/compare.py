@@ -18,6 +18,6 @@ def compare_command(
 
     gts compare runs/coconut runs/codi runs/cot --out runs/compared
     """
-    from trainer.evaluation.compare import write_comparison
+    from trainer.evaluation.report.compare import write_comparison
 
     typer.echo(write_comparison(folders, out))

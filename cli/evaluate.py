@@ -63,7 +63,7 @@ def evaluate_command(
         summary = evaluate(config, out)
     if summary is None:  # another rank tells
         return
-    from trainer.evaluation.page import write_report
+    from trainer.evaluation.report.page import write_report
 
     report = write_report(out)
     if as_json:

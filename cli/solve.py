@@ -13,7 +13,7 @@ from latent.errors import InputError
 from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from service.schemas import SolveResponse
+    from service.api.schemas import SolveResponse
 
 _BAR_WIDTH = 24
 # Offered by shell completion.
@@ -175,7 +175,7 @@ def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> 
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
     from latent.zoo import resolve_model
-    from service.schemas import Solved, solve_response
+    from service.api.schemas import Solved, solve_response
 
     vote = parse_vote(asked.vote)
     budget_indices(asked.budget)  # a bad budget is said before anything is loaded

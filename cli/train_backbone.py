@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from trainer.backbone_config import BackboneConfig
+    from trainer.backbone.config import BackboneConfig
 
 app = typer.Typer(
     help="Train a reasoner: coconut, codi or cot.", no_args_is_help=True, add_completion=False
@@ -64,8 +64,8 @@ def coconut(
     threads: Threads = 1,
 ) -> None:
     """Text, then thoughts in place of ever more steps, then thoughts only."""
-    from trainer.backbone_config import BackboneConfig
-    from trainer.models import Architecture
+    from trainer.backbone.config import BackboneConfig
+    from trainer.backbone.model import Architecture
 
     _train(
         BackboneConfig(
@@ -120,8 +120,8 @@ def codi(
     threads: Threads = 1,
 ) -> None:
     """A teacher that reads the steps and a student that thinks, in one model."""
-    from trainer.backbone_config import BackboneConfig
-    from trainer.models import Architecture
+    from trainer.backbone.config import BackboneConfig
+    from trainer.backbone.model import Architecture
 
     _train(
         BackboneConfig(
@@ -170,8 +170,8 @@ def cot(
     threads: Threads = 1,
 ) -> None:
     """Plain chain of thought in text: the baseline."""
-    from trainer.backbone_config import BackboneConfig
-    from trainer.models import Architecture
+    from trainer.backbone.config import BackboneConfig
+    from trainer.backbone.model import Architecture
 
     _train(
         BackboneConfig(
@@ -198,9 +198,9 @@ def _train(config: "BackboneConfig", out: Path, minutes: float | None, threads: 
     import torch
     from transformers.utils import logging
 
-    from trainer.backbone import BackboneRun
-    from trainer.examine import describe
-    from trainer.out_folder import claimed
+    from trainer.backbone.examine import describe
+    from trainer.backbone.run import BackboneRun
+    from trainer.runs.output_folder import claimed
 
     torch.set_num_threads(threads)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -40,7 +40,7 @@ def sampler(
     Ranks: torchrun --nproc-per-node 2 --no-python gts train sampler --model coconut-tiny --out runs/gts
     """
     from latent.errors import InputError
-    from trainer.config import PRESETS
+    from trainer.sampler.config import PRESETS
 
     if preset not in PRESETS:
         raise InputError(f"unknown preset {preset!r}; use {' or '.join(PRESETS)}", param="preset")
@@ -49,7 +49,7 @@ def sampler(
         for name, value in config.to_json().items():
             typer.echo(f"{name}={value}")
         return
-    from trainer.launch import SamplerRun, launch
+    from trainer.sampler.launch import SamplerRun, launch
 
     launch(
         SamplerRun(

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from latent.specs import SamplerSpec
-from service.messages import Failure, RoundReport
-from service.rounds import Round
-from service.schemas import Solved
+from service.api.schemas import Solved
+from service.engine.messages import Failure, RoundReport
+from service.engine.scheduler import Round
 
 if TYPE_CHECKING:
-    from service.catalog import Catalog
+    from service.models import Catalog
 
 __all__ = ["Metrics", "kind_of"]
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import uvicorn
 
 from latent.errors import InputError
-from service.app import build_app
-from service.catalog import Catalog
-from service.engine import Engine
+from service.api.app import build_app
+from service.engine.engine import Engine
+from service.engine.process import WorkerMain, worker_main
 from service.errors import NotReadyError
+from service.models import Catalog
 from service.settings import Settings
-from service.supervisor import WorkerMain, worker_main
 
 __all__ = ["serve"]
 

@@ -38,7 +38,7 @@ $(runs)/codi/result.json:
 	$(call train, backbone codi $(codi))
 
 # Samplers and calibrations are bound to the weights: new weights are shipped without them.
-ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.ship $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@
+ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.backbone.publish $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@
 
 $(runs)/cot-tiny.shipped: $(runs)/cot/result.json
 	$(call ship,cot)

@@ -21,11 +21,11 @@ from deploy.ray.disconnects import Disconnects
 from deploy.ray.health import Health
 from deploy.ray.scrape import MetricsPort, Targets
 from latent.errors import InputError
-from service.app import build_app
-from service.catalog import Catalog
+from service.api.app import build_app
+from service.api.routes import State
 from service.errors import NotReadyError
 from service.logs import set_up_logging
-from service.routes import State
+from service.models import Catalog
 from service.settings import Settings, read_tokens
 
 __all__ = ["build", "read_settings"]

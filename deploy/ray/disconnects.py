@@ -5,7 +5,7 @@ Cancelled outright, the app could neither free the lanes of a client that has go
 
 import asyncio
 
-from service.gate import App, Message, Receive, Send
+from service.api.middleware import App, Message, Receive, Send
 
 __all__ = ["Disconnects"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from latent.calibration_file import FILE_NAME
-from service.schemas import SolveResponse
+from service.api.schemas import SolveResponse
 from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import save_with_sampler

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cli.compare import compare_command
 from latent.errors import InputError, MismatchError, NotFoundError
-from tests.trainer.evaluations import Simulated, write_run
+from tests.trainer.evaluation.evaluations import Simulated, write_run
 
 SMALL = Simulated(budget=8, questions=6)
 TEXT = SMALL.changed(

@@ -48,7 +48,9 @@ def test_a_run_ends_with_a_table_and_the_way_to_the_report(
     gts: Gts, model: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    monkeypatch.setattr("trainer.evaluation.page.write_report", lambda out: out / "report.html")
+    monkeypatch.setattr(
+        "trainer.evaluation.report.page.write_report", lambda out: out / "report.html"
+    )
     words = ("-m", model, "--data", rows, "--samplers", "gaussian", "--budget", 4, "--out", out)
     code, printed, err = gts("evaluate", *words)
     assert (code, err) == (0, "")

@@ -12,7 +12,7 @@ import torch
 from latent.folders import SamplerCard, fingerprint
 from latent.samplers import GaussianThoughtSampler
 from latent.store import save_reasoner, save_sampler
-from service.schemas import SolveResponse
+from service.api.schemas import SolveResponse
 from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_reasoner
 

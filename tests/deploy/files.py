@@ -8,8 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cli.serve import serve_command
 from latent.zoo import DEFAULT_MODEL
-from service.catalog import Catalog
 from service.metrics import Metrics
+from service.models import Catalog
 
 __all__ = ["DEPLOY", "ROOT", "exposed_labels", "flag_variables", "read_yaml"]
 

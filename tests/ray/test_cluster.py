@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from service.api.schemas import SolveResponse
 from service.client import Client, Retries
-from service.schemas import SolveResponse
 from tests.ray.cluster import START_SECONDS, RunningCluster, wait_for
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import RunningServer, save_with_sampler

@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 
+from service.api.schemas import SolveResponse
 from service.errors import ServiceError
-from service.schemas import SolveResponse
 
 SOLVED = SolveResponse.model_validate(
     {

@@ -15,11 +15,11 @@ from unittest.mock import patch
 
 import torch
 
-import service.worker
-from service.messages import OutOfMemory, RoundReport, RoundTask, WorkerConfig
+import service.worker.worker
+from service.engine.messages import OutOfMemory, RoundReport, RoundTask, WorkerConfig
 
 
-class FaultyWorker(service.worker.Worker):
+class FaultyWorker(service.worker.worker.Worker):
     """The real worker, with faults on demand."""
 
     def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
@@ -47,8 +47,8 @@ class FaultyWorker(service.worker.Worker):
 def faulty_main(connection: Connection, config: WorkerConfig) -> None:
     """Run the faulty worker in the real worker's loop."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - what is told to fail prints tracebacks
-    with patch.object(service.worker, "Worker", FaultyWorker):
-        service.worker.main(connection, config)
+    with patch.object(service.worker.worker, "Worker", FaultyWorker):
+        service.worker.worker.main(connection, config)
 
 
 if __name__ == "__main__":

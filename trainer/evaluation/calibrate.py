@@ -23,7 +23,7 @@ from latent.store import load_sampler
 from latent.trajectory import DETERMINISTIC
 from latent.votes import Ballot, VoteKind, tally
 from latent.zoo import resolve_sampler
-from trainer.data import EMBEDDED, Row, load_rows
+from trainer.data.sources import EMBEDDED, Row, load_rows
 from trainer.evaluation.calibration_fit import (
     Judged,
     expected_calibration_error,
@@ -31,7 +31,7 @@ from trainer.evaluation.calibration_fit import (
     out_of_fold,
     question_weights,
 )
-from trainer.progress import Progress
+from trainer.runs.progress import Progress
 
 __all__ = ["CalibrationRun", "calibrate", "judged_votes", "parse_budgets", "parse_samplers"]
 

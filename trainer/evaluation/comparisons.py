@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.evaluation.columns import Floats
+from trainer.evaluation.report.columns import Floats
 from trainer.evaluation.statistics import known_interval
 
 __all__ = ["over_seeds", "paired"]

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from latent.errors import FormatError, MismatchError
 from latent.files import read_json, write_json, write_text
 from trainer.evaluation.records import Record
-from trainer.ranks import Ranks
+from trainer.runs.ranks import Ranks
 
 __all__ = ["EvaluationFolder"]
 

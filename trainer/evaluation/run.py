@@ -14,9 +14,9 @@ from trainer.evaluation.records import Question, Record
 from trainer.evaluation.statistics import RESAMPLES
 from trainer.evaluation.subject import Subject, load_subject
 from trainer.evaluation.summary import summarise
-from trainer.out_folder import claimed
-from trainer.progress import Progress
-from trainer.ranks import Ranks, joined_ranks
+from trainer.runs.output_folder import claimed
+from trainer.runs.progress import Progress
+from trainer.runs.ranks import Ranks, joined_ranks
 
 __all__ = ["evaluate"]
 

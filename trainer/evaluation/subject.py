@@ -18,10 +18,10 @@ from latent.reasoner import Reasoner
 from latent.samplers import Sampler
 from latent.store import load_reasoner, load_sampler
 from latent.zoo import resolve_model, resolve_sampler
-from trainer.data import Dataset, Malformed, Placed, load_dataset
+from trainer.data.sources import Dataset, Malformed, Placed, load_dataset
 from trainer.evaluation.config import EvaluationConfig, check_distinct
 from trainer.evaluation.records import Question
-from trainer.ranks import rank_device
+from trainer.runs.ranks import rank_device
 
 __all__ = ["Subject", "load_subject"]
 

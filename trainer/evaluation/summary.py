@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from latent.quality import GAIN_THRESHOLD, regime
-from trainer.evaluation.columns import Columns, Floats
 from trainer.evaluation.comparisons import over_seeds, paired
 from trainer.evaluation.config import budgets_of
 from trainer.evaluation.records import Record
+from trainer.evaluation.report.columns import Columns, Floats
 from trainer.evaluation.statistics import (
     interval,
     intervals,

@@ -1,0 +1,1 @@
+"""The HTTP API: requests in, responses and event streams out."""

@@ -1,0 +1,116 @@
+"""The app: settings in, an ASGI application out."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, cast
+
+from fastapi import FastAPI, Request, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+
+from latent.errors import GtsError
+from service.api.middleware import Gate
+from service.api.routes import State, error_response, router
+from service.engine.engine import Engine
+from service.engine.process import WorkerMain, worker_main
+from service.errors import ServiceError, as_service_error
+from service.metrics import Metrics
+from service.models import Catalog
+from service.settings import Settings
+
+__all__ = ["build_app"]
+
+_TYPES = frozenset({"str", "int", "float"})
+_PLACE = re.compile(r"[a-z_]+|\d+")
+_HTTP_CODES = {
+    400: "bad_json",
+    404: "no_such_endpoint",
+    405: "method_not_allowed",
+    413: "body_too_large",
+}
+
+
+def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_main) -> FastAPI:
+    """Put the parts together; the workers start and stop with the app."""
+    metrics = Metrics(catalog)
+    engine = Engine(settings, catalog, metrics, main)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            await engine.start()
+            yield
+        finally:
+            engine.close()
+
+    app = FastAPI(
+        title="gts",
+        version=version("gts"),
+        summary="Latent reasoning with inference-time scaling.",
+        lifespan=lifespan,
+    )
+    app.state.gts = State(settings, catalog, metrics, engine)
+    # Said in the schema only; the gate does the checking, in constant time.
+    bearer = [Security(HTTPBearer(auto_error=False))] if settings.tokens else []
+    app.include_router(router, dependencies=bearer)
+    for kind, handler in (
+        (GtsError, _on_domain_error),
+        (ServiceError, _on_service_error),
+        (RequestValidationError, _on_bad_body),
+        (HTTPException, _on_http_error),
+    ):
+        app.add_exception_handler(kind, cast(Any, handler))
+    endpoints = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
+    app.add_middleware(cast(Any, Gate), settings=settings, metrics=metrics, endpoints=endpoints)
+    return app
+
+
+async def _on_domain_error(_: Request, error: GtsError) -> JSONResponse:
+    return error_response(as_service_error(error))
+
+
+async def _on_service_error(_: Request, error: ServiceError) -> JSONResponse:
+    return error_response(error)
+
+
+async def _on_bad_body(request: Request, error: RequestValidationError) -> JSONResponse:
+    """Name the first field that is wrong; malformed JSON is a 400, and what is no JSON a 415."""
+    first = error.errors()[0]
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if first["loc"] == ("body",) and kind != "application/json" and not kind.endswith("+json"):
+        message = f"send JSON with Content-Type: application/json; this has {kind or 'none'}"
+        return error_response(
+            ServiceError(message, status=415, type="invalid_request", code="not_json")
+        )
+    if first["type"] == "json_invalid":
+        message = "the body is not valid JSON"
+        return error_response(
+            ServiceError(message, status=400, type="invalid_request", code="bad_json")
+        )
+    # Beside fields and positions, a location names the branch of a union that was tried.
+    places = [str(p) for p in first["loc"][1:] if str(p) not in _TYPES and _PLACE.fullmatch(str(p))]
+    field = places[0] if places else None
+    where = f"{'.'.join(places)}: " if places else ""
+    return error_response(
+        ServiceError(
+            f"{where}{first['msg']}",
+            status=422,
+            type="invalid_request",
+            code="invalid_field",
+            param=field,
+        )
+    )
+
+
+async def _on_http_error(_: Request, error: HTTPException) -> JSONResponse:
+    code = _HTTP_CODES.get(error.status_code, "bad_request")
+    response = error_response(
+        ServiceError(str(error.detail), status=error.status_code, type="invalid_request", code=code)
+    )
+    response.headers.update(error.headers or {})
+    return response

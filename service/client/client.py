@@ -1,0 +1,209 @@
+"""A Python client of the service, synchronous and asynchronous. Imports no torch.
+
+    from service.client.client import Client
+
+    with Client("http://127.0.0.1:8000") as client:
+        solved = client.solve("Ann has 3 apples and buys 4 more. How many has she?", budget=32)
+        print(solved.answer, solved.confidence)
+
+A call is tried again on 429, 503 and lost connections, as `Retries` allows and no sooner than the
+server asks. Its seed is drawn here when absent, so that another try gives the same answer. All that
+goes wrong is a `ClientError`. This module only sends and sleeps;
+`calls` and `retries` know what and when.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Self, Unpack
+
+import httpx
+
+from service.api.schemas import (
+    DiagnoseResponse,
+    ModelOut,
+    ModelsResponse,
+    SolveManyResponse,
+    SolveResponse,
+)
+from service.client.retries import ClientError, Retries, Tries
+from service.client.wire import (
+    LIST_MODELS,
+    Call,
+    DiagnoseOptions,
+    Events,
+    Peer,
+    RoundEvent,
+    SolveOptions,
+    StopOption,
+    ask,
+)
+from service.errors import ErrorResponse
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "DiagnoseOptions",
+    "Retries",
+    "RoundEvent",
+    "SolveOptions",
+    "StopOption",
+]
+
+_SECONDS = 600.0  # for an answer: a request may have to queue
+_RETRIES = Retries()
+
+
+class Client:
+    """Asks the service and waits. Use it in a `with` block, or close it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_seconds: float = _SECONDS,
+        retries: Retries = _RETRIES,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._peer, self._retries = Peer(url, token, timeout_seconds), retries
+        self._http = httpx.Client(**self._peer.options, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._http.close()
+
+    def solve(self, question: str, **options: Unpack[SolveOptions]) -> SolveResponse:
+        """Draw trajectories of a question and vote."""
+        response = self._send(ask("/solve", question, options))
+        return self._peer.read(SolveResponse, response.content)
+
+    def solve_many(
+        self, questions: Sequence[str], **options: Unpack[SolveOptions]
+    ) -> list[SolveResponse | ErrorResponse]:
+        """Solve several, all with one seed: a result or an error for each, in order."""
+        response = self._send(ask("/solve", list(questions), options))
+        return self._peer.read(SolveManyResponse, response.content).results
+
+    def stream(
+        self, question: str, **options: Unpack[SolveOptions]
+    ) -> Iterator[RoundEvent | SolveResponse]:
+        """Give the candidates after each round, then the response. Once begun it is not retried."""
+        response = self._send(ask("/solve", question, options, is_streamed=True))
+        events = Events(self._peer)
+        try:
+            for piece in response.iter_bytes():
+                yield from events.feed(piece)
+        except httpx.RequestError as error:
+            raise self._peer.loss(error) from error
+        finally:
+            response.close()
+        events.finish()
+
+    def diagnose(self, question: str, **options: Unpack[DiagnoseOptions]) -> DiagnoseResponse:
+        """Say how samplers explore a question."""
+        response = self._send(ask("/diagnose", question, options))
+        return self._peer.read(DiagnoseResponse, response.content)
+
+    def models(self) -> list[ModelOut]:
+        """List the models that are served, the default first."""
+        return self._peer.read(ModelsResponse, self._send(LIST_MODELS).content).data
+
+    def _send(self, call: Call) -> httpx.Response:
+        tries = Tries(self._retries)
+        while True:
+            request = self._http.build_request(**call.request())
+            try:
+                response = self._http.send(request, stream=call.is_streamed)
+                if response.is_success:
+                    return response
+                response.read()
+                failure = self._peer.refusal(response)
+            except httpx.RequestError as error:
+                failure = self._peer.loss(error)
+            time.sleep(tries.wait_after(failure))
+
+
+class AsyncClient:
+    """The same for asyncio. Use it in an `async with` block, or close it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_seconds: float = _SECONDS,
+        retries: Retries = _RETRIES,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._peer, self._retries = Peer(url, token, timeout_seconds), retries
+        self._http = httpx.AsyncClient(**self._peer.options, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._http.aclose()
+
+    async def solve(self, question: str, **options: Unpack[SolveOptions]) -> SolveResponse:
+        """Draw trajectories of a question and vote."""
+        response = await self._send(ask("/solve", question, options))
+        return self._peer.read(SolveResponse, response.content)
+
+    async def solve_many(
+        self, questions: Sequence[str], **options: Unpack[SolveOptions]
+    ) -> list[SolveResponse | ErrorResponse]:
+        """Solve several, all with one seed: a result or an error for each, in order."""
+        response = await self._send(ask("/solve", list(questions), options))
+        return self._peer.read(SolveManyResponse, response.content).results
+
+    async def stream(
+        self, question: str, **options: Unpack[SolveOptions]
+    ) -> AsyncIterator[RoundEvent | SolveResponse]:
+        """Give the candidates after each round, then the response. Once begun it is not retried."""
+        response = await self._send(ask("/solve", question, options, is_streamed=True))
+        events = Events(self._peer)
+        try:
+            async for piece in response.aiter_bytes():
+                for event in events.feed(piece):
+                    yield event
+        except httpx.RequestError as error:
+            raise self._peer.loss(error) from error
+        finally:
+            await response.aclose()
+        events.finish()
+
+    async def diagnose(self, question: str, **options: Unpack[DiagnoseOptions]) -> DiagnoseResponse:
+        """Say how samplers explore a question."""
+        response = await self._send(ask("/diagnose", question, options))
+        return self._peer.read(DiagnoseResponse, response.content)
+
+    async def models(self) -> list[ModelOut]:
+        """List the models that are served, the default first."""
+        response = await self._send(LIST_MODELS)
+        return self._peer.read(ModelsResponse, response.content).data
+
+    async def _send(self, call: Call) -> httpx.Response:
+        tries = Tries(self._retries)
+        while True:
+            request = self._http.build_request(**call.request())
+            try:
+                response = await self._http.send(request, stream=call.is_streamed)
+                if response.is_success:
+                    return response
+                await response.aread()
+                failure = self._peer.refusal(response)
+            except httpx.RequestError as error:
+                failure = self._peer.loss(error)
+            await asyncio.sleep(tries.wait_after(failure))

@@ -1,0 +1,1 @@
+"""Admission, scheduling and the worker pool. Imports no torch."""

@@ -1,0 +1,139 @@
+"""The models that are served: found, checked and described from their files, without torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from latent.calibration import Calibrations
+from latent.calibration_file import load_calibrations
+from latent.errors import InputError, MismatchError, NotFoundError, SpecError
+from latent.files import read_json
+from latent.folders import (
+    DEFAULT_SAMPLER,
+    SamplerCard,
+    fingerprint,
+    read_format,
+    read_sampler_card,
+    sampler_folders,
+)
+from latent.format import ReasonerFormat
+from latent.specs import SamplerSpec
+from latent.zoo import resolve_model
+from service.engine.messages import ModelPlace
+
+__all__ = ["Catalog", "ServedModel"]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One reasoner, by its files."""
+
+    name: str
+    folder: Path
+    format: ReasonerFormat
+    width: int
+    fingerprint: str
+    samplers: Mapping[str, SamplerCard]
+    calibrations: Calibrations
+
+    def default_samplers(self) -> list[str]:
+        """List a spec of every kind that this model supports."""
+        if not self.format.is_latent:
+            return ["dropout:0.1", "token:1.0"]
+        learned = ["gts" if n == DEFAULT_SAMPLER else f"gts:{n}" for n in self.samplers]
+        return ["dropout:0.1", "gaussian:1.0", *learned]
+
+    def check_sampler(self, text: str | None) -> SamplerSpec:
+        """Read a spec for this model; None is what suits it. HTTP names samplers, never paths."""
+        spec = SamplerSpec.parse(text or ("gts" if self.format.is_latent else "token"))
+        self.format.check_sampler(spec, self.name)
+        if spec.kind == "gts" and (spec.name or DEFAULT_SAMPLER) not in self.samplers:
+            known = ", ".join(self.default_samplers())
+            raise SpecError(
+                f"{self.name} has no sampler {str(spec)!r}; it has {known}", param="sampler"
+            )
+        return spec
+
+    def describe(self) -> dict[str, Any]:
+        """Give what /v1/models says of it."""
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "gts",
+            "kind": self.format.kind,
+            "thoughts": self.format.thoughts,
+            "width": self.width,
+            "fingerprint": self.fingerprint,
+            "results": self.format.provenance.get("results", {}),
+            "samplers": [
+                {
+                    "spec": "gts" if name == DEFAULT_SAMPLER else f"gts:{name}",
+                    "reasoner_fingerprint": card.reasoner_fingerprint,
+                    "results": card.results,
+                }
+                for name, card in self.samplers.items()
+            ],
+            "calibrations": [
+                {
+                    "sampler": one.sampler,
+                    "vote": one.vote,
+                    "ece": one.ece,
+                    "questions": one.questions,
+                    "data": one.data,
+                    "budgets": one.budgets,
+                }
+                for one in self.calibrations.fitted
+            ],
+        }
+
+
+class Catalog:
+    """All models that are served; the first is the default."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        models = [_read(name) for name in names]
+        self._models = {model.name: model for model in models}
+        if len(self._models) < len(models):
+            raise InputError("two models have the same name; rename a folder", param="model")
+        self.default = models[0].name
+
+    def get(self, name: str | None) -> ServedModel:
+        """Find a model by name."""
+        model = self._models.get(name or self.default)
+        if model is None:
+            known = ", ".join(self._models)
+            raise NotFoundError(f"no model {name!r} is served; there is {known}", param="model")
+        return model
+
+    def all(self) -> list[ServedModel]:
+        """Give every model, the default first."""
+        return list(self._models.values())
+
+    def places(self) -> tuple[ModelPlace, ...]:
+        """Give what a worker needs to load them."""
+        return tuple(ModelPlace(model.name, model.folder) for model in self.all())
+
+
+def _read(name: str) -> ServedModel:
+    folder = resolve_model(name).resolve()
+    own = fingerprint(folder)
+    samplers = {name: read_sampler_card(path) for name, path in sampler_folders(folder).items()}
+    for sampler, card in samplers.items():
+        if card.reasoner_fingerprint != own:
+            raise MismatchError(
+                f"sampler {sampler!r} in {folder} was trained for another reasoner; remove it",
+                param="sampler",
+            )
+    config = read_json(folder / "config.json")
+    width = int(config.get("hidden_size") or config.get("n_embd") or 0)
+    return ServedModel(
+        name=folder.name,
+        folder=folder,
+        format=read_format(folder),
+        width=width,
+        fingerprint=own,
+        samplers=samplers,
+        calibrations=load_calibrations(folder, own),
+    )

@@ -1,0 +1,1 @@
+"""The device process: runs rounds on the models it holds."""

@@ -1,0 +1,245 @@
+"""The device process: takes rounds off its connection, runs them, reports. One per device."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+
+import torch
+
+from latent.answers import parse_answer
+from latent.device import is_out_of_memory, resolve_device, resolve_dtype
+from latent.errors import GtsError, InputError
+from latent.exploration import heads_of
+from latent.folders import DEFAULT_SAMPLER, sampler_folders
+from latent.reasoner import Reasoner
+from latent.rollout import Ask, Rollout, rollout
+from latent.samplers import LearnedSampler, Sampler
+from latent.specs import SamplerSpec
+from latent.store import load_reasoner, load_sampler
+from latent.trajectory import DETERMINISTIC
+from latent.zoo import resolve_sampler
+from service.engine.messages import (
+    Failure,
+    LaneReport,
+    ModelPlace,
+    OutOfMemory,
+    Ready,
+    RoundReport,
+    RoundTask,
+    Task,
+    WorkerConfig,
+)
+from service.logs import set_up_logging
+from service.worker.diagnosis import diagnose
+from service.worker.prefix_cache import PrefixCache
+
+__all__ = ["Worker", "main"]
+
+_log = logging.getLogger("gts.worker")
+
+_WARM_QUESTION = "1 + 1 ="
+_SNR_LANES = 16
+
+
+def main(connection: Connection, config: WorkerConfig) -> None:
+    """Serve rounds until the connection closes. Signals are the API process's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    set_up_logging(config.log_format)
+    try:
+        worker = Worker(config)
+        worker.warm_up()
+    except GtsError as error:
+        connection.send(Ready(os.getpid(), config.device, failure=str(error)))
+        return
+    connection.send(Ready(os.getpid(), config.device))
+    while True:
+        try:
+            task = connection.recv()
+        except (EOFError, OSError):
+            return
+        report = worker.run(task)
+        try:
+            connection.send(report)
+        except (BrokenPipeError, OSError):
+            return
+
+
+class Worker:
+    """The models on one device, and how a round is run on them."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        torch.set_num_threads(config.threads)
+        self._device = resolve_device(config.device)
+        self._dtype = resolve_dtype(config.dtype, self._device)
+        self._places = {place.name: place for place in config.models}
+        self._models = {place.name: self._load(place) for place in config.models}
+        self._learned: dict[tuple[str, str], Sampler] = {}
+        self._prefixes = PrefixCache(config.prefix_cache_bytes)
+
+    def warm_up(self) -> None:
+        """Load every sampler and run each model once: what is wrong or slow shows before a request."""
+        for name, reasoner in self._models.items():
+            for sampler in sampler_folders(self._places[name].folder):
+                self._sampler(name, "gts" if sampler == DEFAULT_SAMPLER else f"gts:{sampler}")
+            plain = Sampler(SamplerSpec("deterministic"))
+            rollout(reasoner, plain, [Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))])
+
+    def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
+        """Run a round, or make what room can be made for another try."""
+        try:
+            return self._run(task)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Only here, since the exception held the failed round's tensors.
+        self._prefixes.clear()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return OutOfMemory(task.round_id)
+
+    def _run(self, task: RoundTask) -> RoundReport:
+        """Prepare, roll out, report. A bad question fails alone."""
+        started = time.perf_counter()
+        self._prefixes.hits = self._prefixes.misses = 0
+        work = self._solve if task.kind == "solve" else self._diagnose
+        results: dict[str, LaneReport | Failure] = {}
+        try:
+            reasoner, sampler = self._models[task.model], self._sampler(task.model, task.sampler)
+            asks: dict[str, Ask] = {}
+            for item in task.tasks:
+                try:
+                    asks[item.job_id] = self._ask(reasoner, item)
+                except GtsError as error:
+                    results[item.job_id] = _blame(error)
+                except Exception as error:
+                    if is_out_of_memory(error):
+                        raise
+                    _log.exception("a question could not be read")
+                    results[item.job_id] = Failure("this question could not be read")
+            good = [item for item in task.tasks if item.job_id in asks]
+            work = partial(work, reasoner, sampler, task.lane_limit)
+            results |= self._isolated(work, good, asks)
+        except GtsError as error:
+            results = {item.job_id: _blame(error) for item in task.tasks}
+        seconds = time.perf_counter() - started
+        return RoundReport(
+            task.round_id, results, seconds, self._prefixes.hits, self._prefixes.misses
+        )
+
+    def _isolated(
+        self,
+        work: Callable[[Sequence[Task], dict[str, Ask]], dict[str, LaneReport | Failure]],
+        tasks: Sequence[Task],
+        asks: dict[str, Ask],
+    ) -> dict[str, LaneReport | Failure]:
+        """Run all together; if that raises, each by itself, so that only the culprits fail."""
+        try:
+            return work(tasks, asks) if tasks else {}
+        except torch.AcceleratorError:
+            raise  # it leaves a device that only a new process can use
+        except GtsError as error:
+            failure = _blame(error)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            _log.exception("a rollout failed")
+            failure = Failure("the rollout failed on this question")
+        if len(tasks) == 1:
+            return {tasks[0].job_id: failure}
+        results: dict[str, LaneReport | Failure] = {}
+        for item in tasks:
+            results |= self._isolated(work, [item], asks)
+        return results
+
+    def _solve(
+        self,
+        reasoner: Reasoner,
+        sampler: Sampler,
+        lane_limit: int,
+        tasks: Sequence[Task],
+        asks: dict[str, Ask],
+    ) -> dict[str, LaneReport | Failure]:
+        keeps = isinstance(sampler, LearnedSampler)
+        wanted = [asks[item.job_id] for item in tasks]
+        done = rollout(reasoner, sampler, wanted, keep_thoughts=keeps, lane_limit=lane_limit)
+        reports: dict[str, LaneReport | Failure] = {}
+        for item, result in zip(tasks, done, strict=True):
+            self._prefixes.put(reasoner, asks[item.job_id].prompt, result.prefix)
+            reports[item.job_id] = _report(item, result, _snr(sampler, result))
+        return reports
+
+    def _diagnose(
+        self,
+        reasoner: Reasoner,
+        sampler: Sampler,
+        lane_limit: int,
+        tasks: Sequence[Task],
+        asks: dict[str, Ask],
+    ) -> dict[str, LaneReport | Failure]:
+        reports: dict[str, LaneReport | Failure] = {}
+        for item in tasks:
+            truth = None if item.answer is None else parse_answer(item.answer)
+            done, measures = diagnose(reasoner, sampler, asks[item.job_id], truth, lane_limit)
+            self._prefixes.put(reasoner, asks[item.job_id].prompt, done.prefix)
+            reports[item.job_id] = LaneReport(
+                done.trajectories, done.prefix.length, done.timing, diagnosis=measures
+            )
+        return reports
+
+    def _ask(self, reasoner: Reasoner, item: Task) -> Ask:
+        prompt = reasoner.encode(item.question)
+        target = None
+        if item.answer is not None:
+            truth = parse_answer(item.answer)
+            if truth is None:
+                raise InputError(f"answer {item.answer!r} has no number in it", param="answer")
+            target = reasoner.encode_answer(truth)
+        prefix = self._prefixes.get(reasoner, prompt)
+        return Ask(prompt, item.seed, item.indices, target=target, prefix=prefix)
+
+    def _load(self, place: ModelPlace) -> Reasoner:
+        return load_reasoner(
+            place.folder, name=place.name, device=str(self._device), dtype=self._dtype
+        )
+
+    def _sampler(self, model: str, text: str) -> Sampler:
+        key = (model, text)
+        if key in self._learned:
+            return self._learned[key]
+        spec = SamplerSpec.parse(text)
+        folder = resolve_sampler(self._places[model].folder, spec)
+        sampler = load_sampler(self._models[model], spec, folder)
+        if isinstance(sampler, LearnedSampler):  # the others are the users' to invent, and free
+            self._learned[key] = sampler
+        return sampler
+
+
+def _report(item: Task, result: Rollout, snr: tuple[float, ...] | None) -> LaneReport:
+    finals = result.final_thoughts if item.wants_thoughts else None
+    return LaneReport(
+        trajectories=result.trajectories,
+        prompt_tokens=result.prefix.length,
+        timing=result.timing,
+        snr=snr,
+        final_thoughts=None if finals is None else finals.double().cpu().numpy(),
+    )
+
+
+def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
+    """Give SNR per thought, from a few lanes: it is a gauge, and the heads cost time."""
+    contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
+    heads = heads_of(sampler, contexts)
+    return None if heads is None else tuple(heads.snr)
+
+
+def _blame(error: GtsError) -> Failure:
+    """Blame the user for a bad input only; what is wrong with our own files goes into the log."""
+    if isinstance(error, InputError):
+        return Failure(str(error), error.param, is_users=True)
+    _log.error("a round failed: %s", error)
+    return Failure("the model or sampler could not be used")

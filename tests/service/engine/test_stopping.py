@@ -1,0 +1,44 @@
+from dataclasses import dataclass
+
+import pytest
+
+from service.engine.stopping import certainty_of, checkpoints
+
+
+@dataclass(frozen=True)
+class Voted:
+    answer: str | None
+    votes: int
+
+
+def votes(*counts: int, unreadable: int = 0) -> tuple[Voted, ...]:
+    named = tuple(Voted(str(n), count) for n, count in enumerate(counts))
+    return named + ((Voted(None, unreadable),) if unreadable else ())
+
+
+def test_checkpoints_double_from_four_and_stay_below_the_budget() -> None:
+    assert list(checkpoints(64)) == [4, 8, 16, 32]
+    assert list(checkpoints(65)) == [4, 8, 16, 32, 64]
+    assert list(checkpoints(4)) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ((4,), 31 / 32),  # Beta(5, 1): 1 − 2⁻⁵
+        ((1,), 3 / 4),
+        ((2, 2), 1 / 2),
+        ((3, 1), 13 / 16),  # Binomial(5, ½) ≤ 3: 26 / 32
+    ],
+)
+def test_certainty_is_the_beta_posterior(counts: tuple[int, ...], expected: float) -> None:
+    assert certainty_of(votes(*counts)) == pytest.approx(expected)
+
+
+def test_unreadable_answers_are_no_candidates() -> None:
+    assert certainty_of(votes(4, unreadable=50)) == certainty_of(votes(4))
+    assert certainty_of(votes(unreadable=4)) == 0.0
+
+
+def test_the_order_of_the_candidates_does_not_matter() -> None:
+    assert certainty_of(votes(1, 7, 2)) == certainty_of(votes(7, 2, 1))

@@ -1,0 +1,88 @@
+"""Shipping a run: half the bytes, the same reasoner, and a card made of its records."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from latent.errors import NotFoundError
+from latent.files import read_json, write_json
+from latent.folders import fingerprint
+from latent.reasoner import ProjectionMLP
+from latent.store import load_reasoner, save_reasoner
+from tests.reasoners import gpt2_config, random_model, reasoner_format, tokenizer
+from trainer.backbone.publish import ship
+
+
+def _measured(accuracy: float) -> dict[str, Any]:
+    return {"accuracy": accuracy, "by_steps": {"2": accuracy, "3": 0.25}, "problems": 40}
+
+
+def _run(folder: Path, kind: str, command: str, init: Path | None = None) -> Path:
+    config = {
+        "architecture": {"family": "gpt2", "layers": 2, "width": 32},
+        "data": "embedded:train",
+        "train_problems": 50,
+        "supervised_steps": 6,
+        "init": None if init is None else str(init),
+    }
+    provenance = {"command": command, "config": config, "steps": 7, "seconds": 120}
+    format = replace(reasoner_format(kind), provenance=provenance)
+    model = random_model(gpt2_config(), torch.float32)
+    projection = None
+    if format.projection is not None:
+        projection = ProjectionMLP(model.config.hidden_size, format.projection.hidden)
+    save_reasoner(folder / "reasoner", format, model, tokenizer(), projection)
+    result = {"steps": 7, "seconds": 120, "test": _measured(0.5), "test_zeroed": _measured(0.125)}
+    write_json(folder / "result.json", result)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["coconut", "codi"])
+def test_a_shipped_reasoner_has_half_the_bytes_and_can_be_loaded(kind: str, tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", kind, "gts train")
+    ship(run, tmp_path / "tiny")
+    weights = [
+        sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        for folder in (run / "reasoner", tmp_path / "tiny")
+    ]
+    assert weights[1] < 0.6 * weights[0]
+    reasoner = load_reasoner(tmp_path / "tiny")
+    assert reasoner.fingerprint == fingerprint(tmp_path / "tiny")
+    assert reasoner.format.kind == kind
+
+
+def test_the_card_tells_every_run_and_every_measure(tmp_path: Path) -> None:
+    first = _run(tmp_path / "text", "cot", "gts train backbone cot")
+    second = _run(tmp_path / "run", "coconut", "gts train backbone coconut", first / "reasoner")
+    control = tmp_path / "control"
+    write_json(control / "result.json", {"test": _measured(0.375)})
+    ship(second, tmp_path / "tiny", control)
+    card = (tmp_path / "tiny" / "README.md").read_text()
+    assert card.index("gts train backbone cot`") < card.index("gts train backbone coconut`")
+    assert "| test | 40 | 0.500 | 0.500 | 0.250 |" in card
+    assert "every thought set to zero | 40 | 0.125" in card
+    assert "no thoughts | 40 | 0.375" in card
+    provenance = read_json(tmp_path / "tiny" / "reasoner.json")["provenance"]
+    assert provenance["runs"][0]["command"] == "gts train backbone cot"
+    assert provenance["results"]["test"]["accuracy"] == 0.5
+
+
+def test_an_unfinished_run_is_not_shipped(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"result\.json is missing"):
+        ship(tmp_path, tmp_path / "tiny")
+    command = [
+        sys.executable,
+        "-m",
+        "trainer.backbone.publish",
+        str(tmp_path),
+        str(tmp_path / "tiny"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,338 @@
+"""Backbone runs: resume bit for bit, refuse what is damaged, export what the formats say."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from latent.errors import FormatError, GtsError, InputError, MismatchError, NotFoundError
+from latent.format import ReasonerFormat
+from latent.store import load_reasoner
+from trainer.backbone.coconut import Stage
+from trainer.backbone.config import BackboneConfig, fit_plan, learning_rate
+from trainer.backbone.model import Architecture, build_decoder
+from trainer.backbone.optimizer import orthogonalise
+from trainer.backbone.recipes import Recipe
+from trainer.backbone.run import BackboneRun
+from trainer.data.corpus import Batch, Example
+from trainer.data.sources import embedded_rows
+from trainer.data.tokenizer import train_tokenizer
+from trainer.runs.checkpoint import JsonLog, read_log
+from trainer.runs.errors import DivergedError
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("decoder")
+    rows = embedded_rows("train", 200)
+    tokenizer = train_tokenizer((f"{r.question}\n### {r.answer}<<{r.steps}>>" for r in rows), 320)
+    torch.manual_seed(0)
+    for family in ("gpt2", "llama"):
+        shape = Architecture(family, width=16, layers=2, heads=2, kv_heads=1, mlp_width=24)
+        build_decoder(shape, len(tokenizer), 0).save_pretrained(folder / family)
+        tokenizer.save_pretrained(folder / family)
+    return str(folder)
+
+
+def _config(decoder: str, recipe: str = "coconut", **changes: Any) -> BackboneConfig:
+    base = BackboneConfig(
+        recipe=recipe,
+        stage_steps={"coconut": (3, 3, 3), "codi": (3, 2, 3), "cot": (6,)}[recipe],
+        init=f"{decoder}/{'llama' if recipe == 'codi' else 'gpt2'}",
+        train_problems=60,
+        validation_problems=8,
+        test_problems=8,
+        settle_steps=2,
+        codi_thoughts=2,
+        projection_hidden=8,
+        batch=4,
+        log_every=2,
+        examine_every=4,
+        checkpoint_every=2,
+    )
+    return replace(base, **changes)
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A recipe that is killed at its n-th batch, or whose loss then is no number."""
+
+    recipe: Recipe
+    calls: list[int]
+    limit: int
+    is_nan: bool = False
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return self.recipe.stages
+
+    def loss(
+        self,
+        model: PreTrainedModel,
+        projection: nn.Module | None,
+        stage: int,
+        examples: Sequence[Example],
+        rng: np.random.Generator,
+    ) -> dict[str, Tensor]:
+        self.calls.append(stage)
+        losses = self.recipe.loss(model, projection, stage, examples, rng)
+        if len(self.calls) == self.limit:
+            if not self.is_nan:
+                raise KeyboardInterrupt
+            losses["loss"] = losses["loss"] * torch.nan
+        return losses
+
+    def examination(self, stage: int, examples: Sequence[Example]) -> Batch:
+        return self.recipe.examination(stage, examples)
+
+
+def _weights(out: Path) -> dict[str, Tensor]:
+    tensors = load_file(out / "reasoner" / "model.safetensors")
+    extra = out / "reasoner" / "projection.safetensors"
+    return {**tensors, **(load_file(extra) if extra.exists() else {})}
+
+
+@pytest.mark.parametrize("supervised_steps", [0, 6])
+@pytest.mark.parametrize("recipe", ["coconut", "codi"])
+def test_a_killed_run_continues_to_the_uninterrupted_result_bit_for_bit(
+    recipe: str, supervised_steps: int, decoder: str, tmp_path: Path
+) -> None:
+    config = _config(decoder, recipe, supervised_steps=supervised_steps)
+    BackboneRun(config, tmp_path / "whole").run()
+    whole = _weights(tmp_path / "whole")
+    for kill in (2, 4, 8):  # before any checkpoint, at a stage's edge, inside the last one
+        out = tmp_path / str(kill)
+        run = BackboneRun(config, out)
+        run.recipe = Interrupted(run.recipe, [], kill)
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+        BackboneRun(config, out).run()
+        resumed = _weights(out)
+        assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+        steps = [(r["step"], r.get("loss")) for r in read_log(out / "log.jsonl")]
+        assert steps == [(r["step"], r.get("loss")) for r in read_log(tmp_path / "whole/log.jsonl")]
+
+
+def test_a_finished_run_can_be_run_again_and_changes_nothing(decoder: str, tmp_path: Path) -> None:
+    config = _config(decoder, "cot")
+    first = BackboneRun(config, tmp_path).run()
+    weights = (tmp_path / "reasoner" / "model.safetensors").read_bytes()
+    assert BackboneRun(config, tmp_path).run() == first
+    assert (tmp_path / "reasoner" / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize(("recipe", "thoughts"), [("coconut", 2), ("codi", 2), ("cot", 0)])
+def test_the_exported_folder_has_the_fields_of_the_format(
+    recipe: str, thoughts: int, decoder: str, tmp_path: Path
+) -> None:
+    run = BackboneRun(_config(decoder, recipe), tmp_path)
+    run.run()
+    folder = tmp_path / "reasoner"
+    card = json.loads((folder / "reasoner.json").read_text())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert load_reasoner(folder).format == ReasonerFormat.from_json(card)
+    assert (card["format"], card["kind"], card["thoughts"]) == (1, recipe, thoughts)
+    is_codi, is_text = recipe == "codi", recipe == "cot"
+    assert card["prompt"] == {
+        "prefix_ids": [],
+        "strip": True,
+        "collapse_spaces": is_codi,
+        "suffix": "" if is_codi else "\n",
+    }
+    assert card["start_id"] == (
+        None if is_text else tokenizer.convert_tokens_to_ids("<|start-latent|>")
+    )
+    assert card["end_id"] == (
+        None if is_text else tokenizer.convert_tokens_to_ids("<|end-latent|>")
+    )
+    prefix = tokenizer.decode(card["answer_prefix_ids"])
+    assert prefix == ("The answer is: " if is_codi else "### ")
+    assert (card["max_reasoning_tokens"] > 0) == is_text
+    assert card["projection"] == ({"hidden": 8, "layer_norm_eps": 1e-5} if is_codi else None)
+    assert (folder / "projection.safetensors").exists() == is_codi
+    assert card["provenance"]["validation"]["problems"] == 8
+    loaded = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in run.model.state_dict().items())
+    assert (tmp_path / "curves.png").stat().st_size > 0
+
+
+def test_the_control_has_the_same_steps_no_thoughts_and_both_markers(
+    decoder: str, tmp_path: Path
+) -> None:
+    run = BackboneRun(_config(decoder, with_thoughts=False), tmp_path)
+    assert [stage.steps for stage in run.recipe.stages] == [3, 6, 2]
+    run.run()
+    card = json.loads((tmp_path / "reasoner" / "reasoner.json").read_text())
+    assert (card["kind"], card["thoughts"]) == ("coconut", 0)
+    assert card["start_id"] != card["end_id"]
+    assert "test_zeroed" not in json.loads((tmp_path / "result.json").read_text())
+
+
+def test_the_result_tells_how_spoilt_thoughts_do(decoder: str, tmp_path: Path) -> None:
+    BackboneRun(_config(decoder), tmp_path).run()
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert {"validation", "test", "test_zeroed", "test_swapped"} <= set(result)
+    assert (tmp_path / "text-reasoner" / "reasoner.json").exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_overwrites_nothing(
+    decoder: str, tmp_path: Path
+) -> None:
+    run = BackboneRun(_config(decoder), tmp_path)
+    run.recipe = Interrupted(run.recipe, [], 4, is_nan=True)
+    with pytest.raises(DivergedError, match="the loss is nan at step 3"):
+        run.run()
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["step"] == 3
+
+
+def test_a_damaged_checkpoint_is_refused_and_kept(decoder: str, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"PK\x03\x04 cut short")
+    with pytest.raises(FormatError, match="damaged"):
+        BackboneRun(_config(decoder), tmp_path).run()
+    assert path.read_bytes() == b"PK\x03\x04 cut short"
+    torch.save({"other": 1}, path)
+    with pytest.raises(FormatError, match="not a checkpoint"):
+        BackboneRun(_config(decoder), tmp_path).run()
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_the_option_that_differs(
+    decoder: str, tmp_path: Path
+) -> None:
+    BackboneRun(_config(decoder, "cot"), tmp_path).run()
+    with pytest.raises(MismatchError, match="another batch"):
+        BackboneRun(_config(decoder, "cot", batch=5), tmp_path).run()
+
+
+def test_a_plan_fitted_to_a_time_is_decided_once(decoder: str, tmp_path: Path) -> None:
+    run = BackboneRun(_config(decoder), tmp_path)
+    fresh = {name: value.clone() for name, value in run.model.state_dict().items()}
+    run.fit_to(0.01)
+    assert all(torch.equal(fresh[name], value) for name, value in run.model.state_dict().items())
+    again = BackboneRun(_config(decoder), tmp_path)
+    again.fit_to(0.01)
+    assert again.config == run.config
+    again.run()
+    with pytest.raises(MismatchError, match=r"--minutes 0\.01"):
+        BackboneRun(_config(decoder), tmp_path).fit_to(0.02)
+    BackboneRun(_config(decoder), tmp_path).fit_to(0.01)
+
+
+def test_a_fitted_plan_keeps_its_proportions_and_what_it_leaves_out(decoder: str) -> None:
+    config = _config(decoder, stage_steps=(10, 20), settle_steps=6)
+    fitted = fit_plan(config, planned_seconds=20, minutes=1 / 6)
+    assert (fitted.stage_steps, fitted.settle_steps) == ((5, 10), 3)
+    without = fit_plan(replace(config, stage_steps=(0, 20), settle_steps=0), 20, 1 / 6)
+    assert (without.stage_steps, without.settle_steps) == ((0, 10), 0)
+
+
+def test_a_run_is_not_resumed_on_data_that_has_changed(decoder: str, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    rows = [
+        {"question": f"{n} + 1?", "steps": [f"{n}+1={n + 1}"], "answer": n + 1} for n in range(9)
+    ]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    config = _config(decoder, "cot", data=str(data))
+    BackboneRun(config, tmp_path / "run").run()
+    data.write_text("\n".join(map(json.dumps, rows[1:])))
+    with pytest.raises(MismatchError, match="content of its data"):
+        BackboneRun(config, tmp_path / "run").run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"recipe": "other"}, "recipe"),
+        ({"stage_steps": (3, 3)}, "stage_steps"),
+        ({"stage_steps": (3, 0, 3)}, "stage_steps"),
+        ({"recipe": "codi", "stage_steps": (3,)}, "stage_steps"),
+        ({"recipe": "cot", "stage_steps": (0,)}, "stage_steps"),
+        ({"supervised_steps": -1}, "supervised_steps"),
+        ({"supervised_steps": 2, "with_thoughts": False}, "supervised_steps"),
+        ({"supervised_steps": 2, "stage_steps": (3, 3, 3, 3)}, "stage_steps"),
+        ({"batch": 0}, "batch"),
+        ({"settle_steps": -1}, "settle_steps"),
+        ({"optimizer": "sgd"}, "optimizer"),
+        ({"learning_rate": float("nan")}, "lr"),
+        ({"learning_rate": -1.0}, "lr"),
+        ({"seed": -1}, "seed"),
+        ({"train_problems": 0}, "problems"),
+        ({"thoughts_per_step": 0}, "thoughts_per_step"),
+        ({"recipe": "codi", "codi_thoughts": 0}, "thoughts"),
+        ({"architecture": Architecture(layers=0)}, "layers"),
+        ({"architecture": Architecture(heads=0)}, "heads"),
+        ({"architecture": Architecture("llama", heads=4, kv_heads=3)}, "kv_heads"),
+        ({"architecture": Architecture(dropout=2.0)}, "dropout"),
+        ({"test": "nowhere.jsonl"}, "nowhere"),
+    ],
+)
+def test_a_senseless_option_is_named(decoder: str, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(GtsError, match=named):
+        BackboneRun(replace(_config(decoder), **changes), Path("unused"))
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_refused(decoder: str, minutes: float) -> None:
+    with pytest.raises(InputError, match="minutes"):
+        fit_plan(_config(decoder), planned_seconds=20, minutes=minutes)
+
+
+def test_thoughts_are_measured_on_a_test_without_equations(decoder: str, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({"question": "1 + 1?", "answer": 2}))
+    run = BackboneRun(_config(decoder, test=str(data)), tmp_path / "run")
+    assert run.test is not None
+    with pytest.raises(InputError, match="no equations"):
+        BackboneRun(_config(decoder, "cot", test=str(data)), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"question": "1 + 1?", "answer": 2}, "no equations"),
+        ({"question": "1 " * 900, "steps": ["1+1=2"], "answer": 2}, "row 1 has .* tokens"),
+    ],
+)
+def test_data_that_would_fail_a_later_stage_is_refused_at_once(
+    decoder: str, tmp_path: Path, row: dict[str, Any], said: str
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps(row))
+    with pytest.raises(InputError, match=said):
+        BackboneRun(_config(decoder, validation=str(data)), tmp_path / "run")
+
+
+def test_an_init_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"config\.json"):
+        BackboneRun(_config("", init=str(tmp_path)), tmp_path)
+
+
+def test_the_rate_warms_up_and_decays_within_each_stage(decoder: str) -> None:
+    config = _config(decoder, warmup_steps=10, learning_rate=1.0, final_rate_share=0.1)
+    rates = [learning_rate(config, within, 100, rate_share=1.0) for within in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == pytest.approx(1.0, abs=0.05)
+    assert rates[-1] == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_restart_cuts_the_log_back_to_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
+    JsonLog(path, 2).write({"step": 3, "again": True})
+    assert read_log(path) == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+
+
+def test_muon_s_update_has_singular_values_near_one() -> None:
+    torch.manual_seed(0)
+    for shape in ((24, 8), (8, 24), (8, 8)):
+        values = torch.linalg.svdvals(orthogonalise(torch.randn(shape)))
+        assert values.min() > 0.5
+        assert values.max() < 1.5

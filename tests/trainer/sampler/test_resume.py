@@ -1,0 +1,199 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import trainer.sampler.resume
+from latent.errors import FormatError, InputError, MismatchError
+from tests.trainer.sampler.toys import TargetToy, toy_questions
+from trainer.runs.errors import DivergedError
+from trainer.sampler.config import PRESETS
+from trainer.sampler.loop import TrainingResult, train
+
+TOY = TargetToy()
+QUESTIONS, VALIDATION = toy_questions(40, [1, 3]), toy_questions(8, [1, 3], "v")
+CONFIG = replace(
+    PRESETS["default"],
+    prompts=8,
+    group_size=8,
+    steps=25,
+    lr=0.02,
+    warmup=5,
+    validation_lanes=32,
+    validation_every=6,
+)
+
+
+class KilledError(Exception):
+    pass
+
+
+class Killer:
+    """A watcher that ends the process, as it were, at a step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def show(self, step: int, metrics: dict[str, float | str]) -> None:
+        if step == self._step:
+            raise KilledError
+
+    def note(self, text: str) -> None:
+        if text.startswith(f"step {self._step}:"):
+            raise KilledError
+
+
+def run(out: Path, **settings: Any) -> TrainingResult:
+    arguments = {"config": CONFIG, "checkpoint_every": 4, **settings}
+    return train(TOY, QUESTIONS, VALIDATION, out, **arguments)
+
+
+def log_of(out: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [{name: v for name, v in record.items() if name != "seconds"} for record in records]
+
+
+def assert_same(left: TrainingResult, right: TrainingResult) -> None:
+    assert left.weights.keys() == right.weights.keys()
+    assert all(torch.equal(left.weights[name], right.weights[name]) for name in left.weights)
+    assert left.best == right.best
+
+
+@pytest.mark.parametrize("step", [0, 6, 10, 12, 20, 24])
+def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, step):
+    whole = run(tmp_path / "whole")
+    with pytest.raises(KilledError):
+        run(tmp_path / "killed", live=Killer(step))
+    assert_same(run(tmp_path / "killed"), whole)
+    assert log_of(tmp_path / "killed") == log_of(tmp_path / "whole")
+
+
+def test_a_run_killed_again_and_again_ends_as_an_uninterrupted_one(tmp_path):
+    whole = run(tmp_path / "whole")
+    for step in (6, 10, 18):
+        with pytest.raises(KilledError):
+            run(tmp_path / "killed", live=Killer(step))
+    assert_same(run(tmp_path / "killed"), whole)
+    assert log_of(tmp_path / "killed") == log_of(tmp_path / "whole")
+
+
+def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_one_before(tmp_path, monkeypatch):
+    whole = run(tmp_path / "whole")
+    real, calls = trainer.sampler.resume.write_json, []
+
+    def dying(path: Path, data: Any) -> None:
+        calls.append(path)
+        if len(calls) == 3:
+            raise KilledError
+        real(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer.sampler.resume, "write_json", dying)
+        with pytest.raises(KilledError):
+            run(tmp_path / "killed")
+    index = json.loads((tmp_path / "killed" / "checkpoint" / "checkpoint.json").read_text())
+    assert index["step"] == 8
+    assert_same(run(tmp_path / "killed"), whole)
+    assert len(list((tmp_path / "killed" / "checkpoint").iterdir())) == 2
+
+
+def test_a_finished_run_started_again_gives_its_result_again(tmp_path):
+    whole = run(tmp_path / "run")
+    log = (tmp_path / "run" / "log.jsonl").read_bytes()
+    assert_same(run(tmp_path / "run"), whole)
+    assert (tmp_path / "run" / "log.jsonl").read_bytes() == log
+
+
+def test_the_same_seed_gives_the_same_sampler_and_another_seed_another(tmp_path):
+    first, second = run(tmp_path / "a"), run(tmp_path / "b")
+    assert_same(first, second)
+    other = run(tmp_path / "c", config=replace(CONFIG, seed=1))
+    assert any(not torch.equal(first.weights[n], other.weights[n]) for n in first.weights)
+
+
+def test_resuming_with_another_setting_names_it(tmp_path):
+    run(tmp_path / "run")
+    with pytest.raises(MismatchError, match=r"lr = 0\.02, not 0\.05"):
+        run(tmp_path / "run", config=replace(CONFIG, lr=0.05))
+
+
+def test_resuming_with_another_reasoner_names_it(tmp_path):
+    run(tmp_path / "run")
+    other = TargetToy(fingerprint="another")
+    with pytest.raises(MismatchError, match="reasoner = 'toy-fingerprint', not 'another'"):
+        train(other, QUESTIONS, VALIDATION, tmp_path / "run", CONFIG)
+
+
+def test_resuming_on_other_data_names_it(tmp_path):
+    run(tmp_path / "run")
+    with pytest.raises(MismatchError, match="data = "):
+        train(TOY, QUESTIONS[1:], VALIDATION, tmp_path / "run", CONFIG)
+
+
+def test_a_corrupt_checkpoint_is_refused_and_left_alone(tmp_path):
+    run(tmp_path / "run")
+    path = next((tmp_path / "run" / "checkpoint").glob("*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-8])
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    with pytest.raises(FormatError, match=path.name):
+        run(tmp_path / "run")
+    assert before == {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+
+
+def test_a_changed_checkpoint_is_refused(tmp_path):
+    run(tmp_path / "run")
+    path = next((tmp_path / "run" / "checkpoint").glob("*.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(FormatError, match="is damaged"):
+        run(tmp_path / "run")
+
+
+def test_a_malformed_index_is_refused(tmp_path):
+    run(tmp_path / "run")
+    index = tmp_path / "run" / "checkpoint" / "checkpoint.json"
+    index.write_text('{"step": 3}')
+    with pytest.raises(FormatError, match="not a sampler checkpoint"):
+        run(tmp_path / "run")
+
+
+def test_a_lost_log_is_refused(tmp_path):
+    run(tmp_path / "run")
+    (tmp_path / "run" / "log.jsonl").unlink()
+    with pytest.raises(FormatError, match=r"log\.jsonl is shorter"):
+        run(tmp_path / "run")
+
+
+def test_a_finished_sampler_is_not_overwritten(tmp_path):
+    (tmp_path / "sampler.json").write_text("{}")
+    with pytest.raises(InputError, match="choose another --out"):
+        run(tmp_path)
+
+
+class NanToy(TargetToy):
+    """A toy that goes wrong in its tenth batch."""
+
+    def sample(self, heads, draws, lanes):
+        episodes = super().sample(heads, draws, lanes)
+        if draws[0].question.id.startswith("q") and self.calls.append(0) is None:
+            bad = len(self.calls) == 10
+            return replace(
+                episodes, perturbations=episodes.perturbations * (float("nan") if bad else 1)
+            )
+        return episodes
+
+    @property
+    def calls(self) -> list[int]:
+        return self.__dict__.setdefault("_calls", [])
+
+
+def test_a_nan_loss_is_an_error_and_the_last_checkpoint_stands(tmp_path):
+    with pytest.raises(DivergedError, match="step 9 is not a number"):
+        train(NanToy(), QUESTIONS, VALIDATION, tmp_path / "run", CONFIG, checkpoint_every=4)
+    index = json.loads((tmp_path / "run" / "checkpoint" / "checkpoint.json").read_text())
+    assert index["step"] == 8
+    assert_same(run(tmp_path / "run"), run(tmp_path / "whole"))

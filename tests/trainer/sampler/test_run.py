@@ -1,0 +1,169 @@
+"""`gts train sampler` from names to files, on a small random reasoner."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.train_sampler import app
+from latent.errors import FormatError, GtsError, InputError, NotFoundError, SpecError
+from latent.specs import SamplerSpec
+from latent.store import load_reasoner, load_sampler, read_sampler_card, save_reasoner
+from tests.reasoners import gpt2_config, make_reasoner, random_model, reasoner_format, tokenizer
+from tests.trainer.sampler.toys import toy_questions
+from trainer.data.questions import Question, draws_of, load_questions
+from trainer.sampler.config import SamplerConfig
+from trainer.sampler.episodes import ReasonerEnvironment
+
+SMALL = [
+    "steps=2",
+    "prompts=2",
+    "group_size=4",
+    "k=2",
+    "validation_size=3",
+    "validation_lanes=4",
+    "validation_budget=2",
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    import torch
+
+    folder = tmp_path_factory.mktemp("reasoner")
+    model = random_model(gpt2_config(), torch.float32)
+    save_reasoner(folder, reasoner_format("coconut"), model, tokenizer())
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data.jsonl"
+    rows = [{"question": f"What is {n} and {n}?", "answer": 2 * n} for n in range(12)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def run(model, data, out, *settings: str, arguments: tuple[str, ...] = ()):
+    options = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
+    command = ["--model", str(model), "--data", str(data), "--out", str(out), *options, *arguments]
+    result = CliRunner().invoke(app, command)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, data, tmp_path):
+    out = tmp_path / "out"
+    result = run(model, data, out)
+    assert result.exit_code == 0, result.output
+    assert "all 2 steps are done" in result.output
+    load_sampler(load_reasoner(model), SamplerSpec("gts"), out)
+    card = read_sampler_card(out)
+    assert card.training["config"]["steps"] == 2
+    assert card.training["questions"] == 9
+    assert json.loads((out / "config.json").read_text()) == card.training["config"]
+    kinds = [json.loads(line)["kind"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert kinds == ["validation", "step", "step", "validation"]
+    names = {path.name for path in (out / "plots").iterdir()}
+    assert names == {
+        f"{plot}.{kind}"
+        for plot in ("reward", "accuracy", "thoughts", "policy")
+        for kind in ("png", "svg")
+    }
+    text = (out / "README.md").read_text()
+    assert "# GTS sampler for" in text
+    assert "`objective` = pass@k" in text
+
+
+def test_the_log_has_the_usual_names(model, data, tmp_path):
+    run(model, data, tmp_path / "out")
+    lines = (tmp_path / "out" / "log.jsonl").read_text().splitlines()
+    step = json.loads(lines[1])
+    usual = {"approx_kl", "clipfrac", "entropy", "reward", "mean@1", "pass@N", "uniform_share"}
+    assert usual | {"sigma", "snr", "kl", "ratio", "loss", "lr", "grad_norm"} <= step.keys()
+    assert len(step["sigma"]) == len(step["snr"]) == 3
+
+
+def test_a_finished_run_started_again_changes_no_weight(model, data, tmp_path):
+    run(model, data, tmp_path / "out")
+    weights = (tmp_path / "out" / "sampler.safetensors").read_bytes()
+    run(model, data, tmp_path / "out")
+    assert (tmp_path / "out" / "sampler.safetensors").read_bytes() == weights
+
+
+def test_show_config_lists_every_setting(model, data, tmp_path):
+    result = run(model, data, tmp_path / "out", arguments=("--show-config", "--preset", "paper"))
+    assert "lr=0.0001" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("", FormatError, "holds no rows"),
+        ('{"question": "Why?"}\n', FormatError, "line 1"),
+        ('{"question": "Why?", "answer": 3}\n', InputError, "has 1 rows, and validation_size = 3"),
+    ],
+)
+def test_bad_data_is_a_clear_error_and_writes_nothing(model, tmp_path, text, error, message):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(error, match=message):
+        run(model, path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_names_are_clear_errors(model, data, tmp_path):
+    with pytest.raises(NotFoundError, match="nowhere"):
+        run(tmp_path / "nowhere", data, tmp_path / "out")
+    with pytest.raises(InputError, match="unknown preset 'best'"):
+        run(model, data, tmp_path / "out", arguments=("--preset", "best"))
+    with pytest.raises(InputError, match="unknown device 'abacus'"):
+        run(model, data, tmp_path / "out", arguments=("--device", "abacus"))
+    with pytest.raises(GtsError, match="sites must be at most the 3 thoughts"):
+        run(model, data, tmp_path / "out", "sites=4")
+
+
+def test_a_text_reasoner_has_no_thoughts_to_train_for():
+    with pytest.raises(SpecError, match="no thoughts to perturb"):
+        ReasonerEnvironment(make_reasoner("cot"))
+
+
+def test_every_question_and_pass_has_its_own_seed_and_every_pass_all_questions():
+    config = SamplerConfig(prompts=4)
+    questions = toy_questions(6, [1])
+    draws = [draw for step in range(3) for draw in draws_of(questions, step, config)]  # two passes
+    assert len({draw.seed for draw in draws}) == 12
+    for part in (draws[:6], draws[6:]):
+        assert {draw.question.id for draw in part} == {question.id for question in questions}
+    assert draws_of(questions, 1, config) == draws[4:8]
+
+
+def test_validation_questions_are_held_out(data):
+    sets = load_questions(str(data), None, SamplerConfig(validation_size=5))
+    assert len(sets.train) == 7
+    assert not {q.id for q in sets.train} & {q.id for q in sets.validation}
+    assert all(isinstance(q.answer, Decimal) for q in sets.train)
+
+
+def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
+    environment = ReasonerEnvironment(make_reasoner())
+    fine = Question("row:0", "1 + 1?", Decimal(2))
+    environment.check([fine])
+    with pytest.raises(InputError, match=r"'one one.*leave it out"):
+        environment.check([fine, Question("row:1", "one " * 3000, Decimal(1))])
+
+
+def test_what_is_kept_to_measure_on_is_not_learned_from():
+    with pytest.raises(InputError, match="embedded:test"):
+        load_questions("embedded:test", 9, SamplerConfig(validation_size=5))
+
+
+def test_only_the_perturbed_thoughts_are_learned_from():
+    environment = ReasonerEnvironment(make_reasoner(), sites=2)
+    heads = environment.new_heads(0.0).requires_grad_(False)
+    draws = draws_of(toy_questions(2, [1]), 0, SamplerConfig(prompts=2))
+    episodes = environment.sample(heads, draws, 4)
+    assert episodes.contexts.shape == episodes.perturbations.shape == (2, 4, 2, 32)

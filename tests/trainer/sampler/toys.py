@@ -1,0 +1,48 @@
+"""An environment without a reasoner, whose best sampler is known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import torch
+
+from latent.noise import LaneNoise
+from latent.samplers import GaussianThoughtSampler
+from trainer.data.questions import Draw, Question
+from trainer.sampler.episodes import Episodes
+
+
+@dataclass(frozen=True)
+class TargetToy:
+    """One thought of one dimension; a trajectory is right within `reach` of the question's answer.
+
+    The context is the same for all questions, so a sampler cannot know which answer is wanted.
+    """
+
+    reach: float = 0.5
+    name: str = "toy"
+    fingerprint: str = "toy-fingerprint"
+
+    def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
+        return GaussianThoughtSampler(1, log_std_bias=log_std_bias).double()
+
+    @torch.no_grad()
+    def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
+        seeds = tuple(draw.seed for draw in draws for _ in range(lanes))
+        epsilon = LaneNoise(seeds, tuple(range(lanes)) * len(draws)).normal(1, 1).double()
+        contexts = torch.ones(len(draws), lanes, 1, 1, dtype=torch.float64)
+        z = heads.sample(contexts, epsilon.view(contexts.shape))  # (R, N, 1, 1)
+        wanted = torch.tensor([float(draw.question.answer) for draw in draws])
+        is_correct = (z[..., 0, 0] - wanted[:, None]).abs() < self.reach
+        return Episodes(contexts, z, is_correct, torch.zeros(is_correct.shape, dtype=torch.float64))
+
+    def deterministic(self, questions: Sequence[Question]) -> list[bool]:
+        return [abs(float(question.answer)) < self.reach for question in questions]
+
+
+def toy_questions(count: int, answers: Sequence[int], name: str = "q") -> list[Question]:
+    """Make questions that want these answers in turn."""
+    return [
+        Question(f"{name}:{number}", "?", Decimal(answers[number % len(answers)]))
+        for number in range(count)
+    ]

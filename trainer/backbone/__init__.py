@@ -1,0 +1,1 @@
+"""Trains reasoners: COCONUT, CODI and text chain-of-thought."""

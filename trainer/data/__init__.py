@@ -1,0 +1,1 @@
+"""Questions to train and measure on: files, the embedded generator, tokenised batches."""

@@ -1,0 +1,158 @@
+"""Tokenised rows and the batches drawn from them: each a pure function of (seed, step)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from latent.errors import InputError
+from trainer.data.sources import Row
+
+IGNORED = -100
+WINDOWS = 4
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a question, its steps and its answer are written before they are tokenised."""
+
+    question_suffix: str
+    answer_prefix: str
+
+    def question(self, row: Row) -> str:
+        """Return the text of the prompt."""
+        return row.question.strip() + self.question_suffix
+
+    def answer(self, row: Row) -> str:
+        """Return the text of the target."""
+        return self.answer_prefix + row.answer
+
+
+@dataclass(frozen=True)
+class Example:
+    """A tokenised row: the prompt, each step's line, and the answer with its end-of-text."""
+
+    question: Ids
+    steps: tuple[Ids, ...]
+    answer: Ids
+    equations: tuple[str, ...] = ()  # the steps as they were written
+
+    @property
+    def length(self) -> int:
+        """How many tokens it has in all."""
+        return len(self.question) + sum(map(len, self.steps)) + len(self.answer)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples of equal prompt length, ready for `think`; positions of IGNORED labels are padding."""
+
+    prompt: Tensor  # (B, P)
+    inputs: Tensor  # (B, T) what is fed after the thoughts
+    labels: Tensor  # (B, T) what each of those positions must predict
+    thoughts: int
+
+
+def encode_rows(
+    rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast, layout: TextFormat, eos: int
+) -> list[Example]:
+    """Tokenise rows; a step becomes the line `<<…>>`."""
+    lines = _encode_once([f"<<{step}>>\n" for row in rows for step in row.steps], tokenizer)
+    answers = _encode_once([layout.answer(row) for row in rows], tokenizer)
+    questions = _encode_once([layout.question(row) for row in rows], tokenizer)
+    return [
+        Example(
+            question=questions[layout.question(row)],
+            steps=tuple(lines[f"<<{step}>>\n"] for step in row.steps),
+            answer=(*answers[layout.answer(row)], eos),
+            equations=row.steps,
+        )
+        for row in rows
+    ]
+
+
+def _encode_once(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> dict[str, Ids]:
+    # In chunks: what a tokenizer returns holds far more than the ids.
+    distinct = list(dict.fromkeys(texts))
+    encoded: dict[str, Ids] = {}
+    for begin in range(0, len(distinct), 10_000):
+        chunk = distinct[begin : begin + 10_000]
+        found = tokenizer.backend_tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
+        encoded.update((text, tuple(one.ids)) for text, one in zip(chunk, found, strict=True))
+    return encoded
+
+
+class Corpus:
+    """Examples in buckets of equal prompt length, so that no prompt needs padding."""
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        """Sort the examples into buckets."""
+        if not examples:
+            raise InputError("the training data is empty")
+        buckets: defaultdict[int, list[int]] = defaultdict(list)
+        for index, example in enumerate(examples):
+            buckets[len(example.question)].append(index)
+        self.examples = examples
+        self._buckets = [np.array(buckets[length]) for length in sorted(buckets)]
+        self._edges = np.cumsum([len(bucket) for bucket in self._buckets])
+
+    def draw(self, size: int, rng: np.random.Generator) -> list[Example]:
+        """Draw examples of one prompt length and like target length; all are equally likely."""
+        place = int(np.searchsorted(self._edges, rng.integers(self._edges[-1]), side="right"))
+        bucket = self._buckets[place]
+        windows = min(WINDOWS, max(1, len(bucket) // size))
+        chosen = rng.choice(bucket, size=min(size * windows, len(bucket)), replace=False)
+        # Targets of like length waste less padding: sort a few batches' worth, take one of them.
+        drawn = sorted((self.examples[index] for index in chosen), key=_target_length)
+        begin = int(rng.integers(windows)) * size
+        return drawn[begin : begin + size]
+
+    def in_order(self, size: int) -> list[list[Example]]:
+        """Return every example once, in batches of one length."""
+        return [
+            [self.examples[index] for index in bucket[begin : begin + size]]
+            for bucket in self._buckets
+            for begin in range(0, len(bucket), size)
+        ]
+
+
+def _target_length(example: Example) -> int:
+    return sum(len(line) for line in example.steps) + len(example.answer)
+
+
+def step_rng(seed: int, step: int) -> np.random.Generator:
+    """Return the random stream of one training step: resuming needs no saved state."""
+    return np.random.default_rng((seed, step))
+
+
+def make_batch(
+    prompts: Sequence[Ids], targets: Sequence[Ids], first: int | None, thoughts: int
+) -> Batch:
+    """Lay out prompts and targets; `first` opens the target pass (<|end-latent|>).
+
+    Without it the target pass opens with the prompt's own last token: plain text, no thoughts.
+    """
+    if first is None:
+        leads = [prompt[-1] for prompt in prompts]
+        prompts = [prompt[:-1] for prompt in prompts]
+    else:
+        leads = [first] * len(prompts)
+    width = max(len(target) for target in targets)
+    inputs: npt.NDArray[np.int64] = np.zeros((len(targets), width), dtype=np.int64)
+    labels = np.full_like(inputs, IGNORED)
+    for row, (lead, target) in enumerate(zip(leads, targets, strict=True)):
+        inputs[row, 0] = lead
+        inputs[row, 1 : len(target)] = target[:-1]
+        labels[row, : len(target)] = target
+    return Batch(
+        prompt=torch.tensor(prompts, dtype=torch.long),
+        inputs=torch.from_numpy(inputs),
+        labels=torch.from_numpy(labels),
+        thoughts=thoughts,
+    )

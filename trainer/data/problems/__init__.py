@@ -1,0 +1,6 @@
+"""The embedded task: word problems with their equations, drawn on demand. Pure, and knows no torch."""
+
+from trainer.data.problems.chains import SPLITS
+from trainer.data.problems.generator import Problem, generate
+
+__all__ = ["SPLITS", "Problem", "generate"]

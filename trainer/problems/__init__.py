@@ -1,6 +1,0 @@
-"""The embedded task: word problems with their equations, drawn on demand. Pure, and knows no torch."""
-
-from trainer.problems.chains import SPLITS
-from trainer.problems.generator import Problem, generate
-
-__all__ = ["SPLITS", "Problem", "generate"]

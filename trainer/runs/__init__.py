@@ -1,0 +1,1 @@
+"""What every training or evaluation run shares."""

@@ -1,0 +1,1 @@
+"""Trains a Gaussian Thought Sampler for a frozen reasoner with GRPO."""

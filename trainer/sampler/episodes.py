@@ -1,0 +1,139 @@
+"""Trajectories to learn from: what training asks of a reasoner, and the one rollout that answers.
+
+`Environment` is the boundary: the loop in trainer/sampler/loop.py knows no reasoner, only this.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from latent.answers import same_answer
+from latent.errors import InputError, SpecError
+from latent.reasoner import Reasoner
+from latent.rollout import Ask, rollout
+from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
+from latent.specs import SamplerSpec
+from latent.trajectory import DETERMINISTIC
+from trainer.data.questions import Draw, Question
+from trainer.runs.ranks import Ranks
+
+__all__ = ["Environment", "Episodes", "ReasonerEnvironment", "joined_episodes"]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """R questions × N trajectories."""
+
+    contexts: torch.Tensor  # (R, N, K, D) of the perturbed thoughts
+    perturbations: torch.Tensor  # (R, N, K, D)
+    is_correct: torch.Tensor  # (R, N) bool, on the CPU
+    logprobs: torch.Tensor  # (R, N) float64, on the CPU
+
+
+def joined_episodes(mine: Episodes, total: int, ranks: Ranks) -> Episodes:
+    """Put the ranks' shares of `total` questions together, on every rank."""
+    return Episodes(
+        ranks.rows(mine.contexts, total),
+        ranks.rows(mine.perturbations, total),
+        ranks.rows(mine.is_correct, total),
+        ranks.rows(mine.logprobs, total),
+    )
+
+
+class Environment(Protocol):
+    """Whatever can be sampled with perturbed thoughts and judged."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+    def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
+        """Make an untrained sampler of the right width, precision and device."""
+
+    def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
+        """Draw `lanes` trajectories of each question under the heads."""
+
+    def deterministic(self, questions: Sequence[Question]) -> list[bool]:
+        """Tell which questions the unperturbed trajectory answers rightly."""
+
+
+class ReasonerEnvironment:
+    """A frozen reasoner; prompts are encoded once."""
+
+    def __init__(self, reasoner: Reasoner, sites: int | None = None) -> None:
+        if not reasoner.format.is_latent or reasoner.format.thoughts == 0:
+            raise SpecError(
+                f"{reasoner.name} has no thoughts to perturb; give a coconut or codi reasoner",
+                param="model",
+            )
+        if sites is not None and sites > reasoner.format.thoughts:
+            raise InputError(
+                f"sites must be at most the {reasoner.format.thoughts} thoughts of {reasoner.name}, "
+                f"got {sites}",
+                param="sites",
+            )
+        self._reasoner = reasoner
+        self._sites = reasoner.format.thoughts if sites is None else sites
+        self._prompts: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def name(self) -> str:
+        """The reasoner's name."""
+        return self._reasoner.name
+
+    @property
+    def fingerprint(self) -> str:
+        """The reasoner's fingerprint."""
+        return self._reasoner.fingerprint
+
+    def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
+        """Make an untrained sampler for this reasoner."""
+        heads = GaussianThoughtSampler(self._reasoner.width, log_std_bias=log_std_bias)
+        return heads.to(self._reasoner.device, self._reasoner.compute_dtype)
+
+    def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
+        """Draw `lanes` trajectories of each question under the heads."""
+        asks = [Ask(self._prompt(draw.question), draw.seed, tuple(range(lanes))) for draw in draws]
+        sampler = LearnedSampler(SamplerSpec("gts"), heads)
+        done = rollout(self._reasoner, sampler, asks, sites=self._sites, keep_thoughts=True)
+        dtype = self._reasoner.compute_dtype
+        contexts = torch.stack([r.contexts for r in done if r.contexts is not None])
+        perturbations = torch.stack([r.perturbations for r in done if r.perturbations is not None])
+        return Episodes(
+            contexts=contexts[:, :, : self._sites].to(dtype),  # (R, N, K, D)
+            perturbations=perturbations[:, :, : self._sites].to(dtype),
+            is_correct=torch.tensor(
+                [
+                    [same_answer(t.answer, draw.question.answer) for t in r.trajectories]
+                    for draw, r in zip(draws, done, strict=True)
+                ]
+            ),
+            logprobs=torch.tensor(
+                [[t.logprob for t in r.trajectories] for r in done], dtype=torch.float64
+            ),
+        )
+
+    def deterministic(self, questions: Sequence[Question]) -> list[bool]:
+        """Tell which questions the unperturbed trajectory answers rightly."""
+        asks = [Ask(self._prompt(question), 0, (DETERMINISTIC,)) for question in questions]
+        done = rollout(self._reasoner, Sampler(SamplerSpec("deterministic")), asks)
+        return [
+            same_answer(r.trajectories[0].answer, question.answer)
+            for question, r in zip(questions, done, strict=True)
+        ]
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Refuse the first question that cannot be asked, by its first words."""
+        for question in questions:
+            try:
+                self._prompt(question)
+            except InputError as error:
+                words = " ".join(question.question.split()[:8])
+                raise InputError(f"{words!r}…: {error}; leave it out", param="data") from error
+
+    def _prompt(self, question: Question) -> tuple[int, ...]:
+        if question.id not in self._prompts:
+            self._prompts[question.id] = self._reasoner.encode(question.question)
+        return self._prompts[question.id]
