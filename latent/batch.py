@@ -6,66 +6,66 @@ from dataclasses import dataclass
 import torch
 
 from latent.dropout import DropoutMasks
-from latent.lanes import LaneCache, Prefix
+from latent.lanes import LaneCache, Prefix, row_block
 from latent.noise import LaneNoise
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
 from latent.trajectory import DETERMINISTIC
 
-__all__ = ["LaneBatch", "LaneRequest"]
+__all__ = ["Ask", "LaneBatch"]
 
-# Lanes leave a running pass in steps of this many, so that few distinct shapes occur.
+# A question's lanes leave a running pass in steps of this many, so that few group sizes occur.
 _BLOCK = 16
 
 
 @dataclass(frozen=True)
-class LaneRequest:
-    """One prefilled question and the trajectories wanted of it."""
+class Ask:
+    """A question and the trajectories wanted of it; `target` are its answer's tokens, for the probe."""
 
-    prefix: Prefix
+    prompt: tuple[int, ...]
     seed: int
     indices: tuple[int, ...]
+    target: tuple[int, ...] | None = None
+    prefix: Prefix | None = None  # where the prompt has been prefilled already
 
 
 class LaneBatch:
-    """T rows running together: requests in groups of equal lane counts, padded to `floor` rows each."""
+    """T rows running together: prefilled questions in groups of equal lane counts.
+
+    Filler rows bring T to whole blocks (see `row_block`): they repeat the deterministic trajectory of
+    the last question, or are finished lanes, and are never reported.
+    """
 
     def __init__(
-        self,
-        reasoner: Reasoner,
-        sampler: Sampler,
-        requests: Sequence[LaneRequest],
-        capacity: int,
-        floor: int,
+        self, reasoner: Reasoner, sampler: Sampler, asks: Sequence[Ask], capacity: int
     ) -> None:
         self.reasoner = reasoner
         self.sampler = sampler
-        # Rows beyond the wanted ones repeat the deterministic trajectory and are never reported.
-        padded = [
-            request.indices + (DETERMINISTIC,) * (floor - len(request.indices))
-            for request in requests
-        ]
-        order = sorted(range(len(requests)), key=lambda r: -len(padded[r]))
-        self.counts = [len(padded[r]) for r in order]
-        self.cache = LaneCache([requests[r].prefix for r in order], self.counts, capacity)
+        order = sorted(range(len(asks)), key=lambda r: -len(asks[r].indices))
+        indices = [asks[r].indices for r in order]
+        self._block = row_block(reasoner.device)
+        indices[-1] += (DETERMINISTIC,) * (-sum(map(len, indices)) % self._block)
+        self.counts = [len(own) for own in indices]
+        prefixes = [prefix for r in order if (prefix := asks[r].prefix) is not None]
+        self.cache = LaneCache(prefixes, self.counts, capacity)
         self.noise = LaneNoise(
-            tuple(requests[r].seed for r in order for _ in padded[r]),
-            tuple(index for r in order for index in padded[r]),
+            tuple(asks[r].seed for r, own in zip(order, indices, strict=True) for _ in own),
+            tuple(index for own in indices for index in own),
         )
         self.is_sampled = torch.tensor([index >= 0 for index in self.noise.indices])  # (T,)
         starts, total = {}, 0
         for r, count in zip(order, self.counts, strict=True):
             starts[r], total = total, total + count
         self.rows_of = [
-            range(starts[r], starts[r] + len(requests[r].indices)) for r in range(len(requests))
+            range(starts[r], starts[r] + len(ask.indices)) for r, ask in enumerate(asks)
         ]
-        hidden = torch.stack([requests[r].prefix.hidden for r in order])
+        hidden = torch.stack([prefix.hidden for prefix in prefixes])
         self.first_hidden = hidden.repeat_interleave(
             torch.tensor(self.counts, device=hidden.device), dim=0
         )  # (T, D)
 
     def masks(self, step: int, is_reasoning: torch.Tensor | None = None) -> DropoutMasks | None:
-        """Give the dropout masks of one step, for the sampled lanes that still reason."""
+        """Dropout masks of one step, for the sampled lanes that still reason."""
         if self.sampler.dropout == 0.0:
             return None
         dropping = self.is_sampled if is_reasoning is None else self.is_sampled & is_reasoning
@@ -81,25 +81,29 @@ class LaneBatch:
         )
 
     def drop_finished(self, is_finished: torch.Tensor) -> list[int] | None:
-        """Let finished lanes go, in blocks; give the surviving rows, or None if all stay."""
-        questions, survivors, counts, start = [], [], [], 0
+        """Remove finished lanes, in blocks; return the rows that stay, or None if all do."""
+        kept: list[list[int]] = []
+        spare: list[
+            tuple[int, int]
+        ] = []  # (question, row) of finished lanes that could stay as filler
+        start = 0
         for question, count in enumerate(self.counts):
             rows = range(start, start + count)
             start += count
             going = [row for row in rows if not is_finished[row]]
-            if not going:
-                continue
-            wanted = min(-(-len(going) // _BLOCK) * _BLOCK, count)
             done = [row for row in rows if is_finished[row]]
-            questions.append(question)
-            survivors.append(sorted(going + done[: wanted - len(going)]))
-            counts.append(wanted)
-        if sum(counts) == sum(self.counts):
+            stay = min(-(-len(going) // _BLOCK) * _BLOCK, count) - len(going) if going else 0
+            kept.append(going + done[:stay])
+            spare += [(question, row) for row in done[stay:]]
+        total = sum(map(len, kept))
+        for question, row in spare[: -total % self._block]:
+            kept[question].append(row)
+        if sum(map(len, kept)) == sum(self.counts):
             return None
-        order = sorted(range(len(counts)), key=lambda q: -counts[q])
-        lanes = [row for q in order for row in survivors[q]]
-        self.counts = [counts[q] for q in order]
-        self.cache.keep([questions[q] for q in order], lanes, self.counts)
+        order = sorted((q for q, rows in enumerate(kept) if rows), key=lambda q: -len(kept[q]))
+        lanes = [row for q in order for row in sorted(kept[q])]
+        self.counts = [len(kept[q]) for q in order]
+        self.cache.keep(order, lanes, self.counts)
         self.noise = self.noise.select(lanes)
         self.is_sampled = self.is_sampled[lanes]
         return lanes

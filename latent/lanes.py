@@ -19,12 +19,21 @@ from transformers.cache_utils import Cache
 from latent.dropout import DropoutMasks
 from latent.errors import UnsupportedError
 
-__all__ = ["ATTENTION_NAME", "LaneCache", "Prefix", "PromptCache", "lane_attention"]
+__all__ = ["ATTENTION_NAME", "LaneCache", "Prefix", "PromptCache", "lane_attention", "row_block"]
 
 ATTENTION_NAME = "gts_lanes"
 
+# Matrix libraries take other kernels for products of few rows, and element-wise loops treat what
+# does not fill a vector apart; both round differently. Neither reaches whole blocks of 16 rows.
+_CPU_ROW_BLOCK = 16
+
 # What decoders pass along that changes nothing here: positions and masks live in the cache.
 _UNDERSTOOD = frozenset({"position_ids", "cache_position", "use_cache", "is_causal"})
+
+
+def row_block(device: torch.device) -> int:
+    """Rows that passes are padded to a multiple of; 1 on a GPU, where equal bits are not promised."""
+    return _CPU_ROW_BLOCK if device.type == "cpu" else 1
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,7 @@ class LaneCache(Cache):
         self.groups = _group(counts)
         self.counts = tuple(counts)
         device = prefixes[0].kv.device
+        self._row_block = row_block(device)
         lengths = torch.tensor([prefix.length for prefix in prefixes])
         self.prompt_kv = torch.stack([prefix.kv for prefix in prefixes], dim=2)
         layers, _, _, heads, self.bucket, d = self.prompt_kv.shape
@@ -171,7 +181,7 @@ class LaneCache(Cache):
         own = (query[group.lanes] * scaling).view(r * n, h, -1, d)  # (R·N, H, g, d)
         g = own.shape[2]  # query heads that share a key head; they go along with the lanes
         dense = own.view(r, n, h, g, d).transpose(1, 2).reshape(r, h, n * g, d)
-        to_prompt = (dense @ prompt_k.mT).view(r, h, n, g, p)
+        to_prompt = self._times_prompt(dense, prompt_k.mT).view(r, h, n, g, p)
         to_suffix = _times(own, suffix_k.mT).view(r, n, h, g, -1).transpose(1, 2)
         if self.prompt_bias is not None:
             to_prompt = to_prompt + self.prompt_bias[group.questions]
@@ -183,10 +193,16 @@ class LaneCache(Cache):
         if self.masks is not None and "attention" in self.masks.sites:
             mask = self._attention_mask(layer, h * g, group)
             weights = weights * mask.view(r, n, h, g, -1).transpose(1, 2)
-        from_prompt = (weights[..., :p].reshape(r, h, n * g, p) @ prompt_v).view(r, h, n, g, d)
+        on_prompt = weights[..., :p].reshape(r, h, n * g, p)
+        from_prompt = self._times_prompt(on_prompt, prompt_v).view(r, h, n, g, d)
         from_suffix = _times(weights[..., p:].transpose(1, 2).reshape(r * n, h, g, -1), suffix_v)
         together = from_prompt.transpose(1, 2).reshape(r * n, h, g, d) + from_suffix
         return together.reshape(r * n, h * g, d)
+
+    def _times_prompt(self, rows: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
+        """Multiply (R, H, n, a) by (R, H, a, b) in whole blocks of rows: (R, H, n, b)."""
+        count = rows.shape[2]
+        return (F.pad(rows, (0, 0, 0, -count % self._row_block)) @ prompt)[:, :, :count]
 
     def _attention_mask(self, layer: int, heads: int, group: _Group) -> torch.Tensor:
         """Line the mask by absolute position up with [prompt | suffix]: (n, heads, P + used)."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -16,9 +16,11 @@ from latent.errors import InputError, UnsupportedError
 from latent.format import ReasonerFormat
 from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
-from latent.rows import measure_row_floor
 from latent.specs import SamplerSpec
 from latent.supported import check_decoder
+
+if TYPE_CHECKING:
+    from latent.reproducibility import Reproducibility
 
 __all__ = ["BUCKET", "ProjectionMLP", "Reasoner"]
 
@@ -111,10 +113,18 @@ class Reasoner:
         parts = (self._model, self._feedback)
         return sum(p.numel() for part in parts for p in part.parameters())
 
+    @property
+    def vocabulary_size(self) -> int:
+        """V, with the special tokens."""
+        return int(self._embedding.weight.shape[0])
+
     @cached_property
-    def row_floor(self) -> int:
-        """The fewest lanes a question must run with for its results not to depend on the batch."""
-        return measure_row_floor(self._decoder, self.device, self.dtype)
+    def reproducibility(self) -> "Reproducibility":
+        """What one seed promises on this machine; measured once, when first asked for."""
+        # Imported here, because it runs lanes and they import this module.
+        from latent.reproducibility import check_reproducibility
+
+        return check_reproducibility(self)
 
     @property
     def position_limit(self) -> int | None:

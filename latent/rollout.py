@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from latent.batch import LaneBatch, LaneRequest
+from latent.batch import Ask, LaneBatch
 from latent.decoding import Decoded, decode
 from latent.errors import InputError
 from latent.lanes import Prefix
@@ -23,17 +23,6 @@ from latent.trajectory import Timing, Trajectory
 __all__ = ["Ask", "Rollout", "rollout"]
 
 DEFAULT_LANE_LIMIT = 512
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A question and the trajectories wanted of it; `target` are its answer's tokens, for the probe."""
-
-    prompt: tuple[int, ...]
-    seed: int
-    indices: tuple[int, ...]
-    target: tuple[int, ...] | None = None
-    prefix: Prefix | None = None  # where the prompt has been prefilled already
 
 
 @dataclass(frozen=True)
@@ -58,23 +47,17 @@ def rollout(
     keep_thoughts: bool = False,
     with_probe: bool = False,
     lane_limit: int = DEFAULT_LANE_LIMIT,
-    canonical: bool = True,
 ) -> list[Rollout]:
-    """Run every ask to completion, at most `lane_limit` lanes at a time; results in order.
-
-    `canonical` runs very small budgets with a few idle lanes besides, so that on one CPU thread
-    every bit of a result is the same in any batch; without it they are faster.
-    """
+    """Run every ask to completion, at most `lane_limit` lanes at a time; results in order."""
     reasoner.check_sampler(sampler.spec)
     prefixes = _prefill(reasoner, asks)
     parts: list[list[Rollout]] = [[] for _ in asks]
-    floor = reasoner.row_floor if canonical else 1
-    for members in _passes(asks, prefixes, lane_limit, floor):
+    for members in _passes(asks, prefixes, lane_limit):
         pieces = [
             replace(asks[number], indices=indices, prefix=prefixes[number][0])
             for number, indices in members
         ]
-        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, with_probe, floor)
+        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, with_probe)
         for (number, _), piece in zip(members, done, strict=True):
             parts[number].append(piece)
     return [
@@ -100,12 +83,9 @@ def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, floa
 
 
 def _passes(
-    asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int, floor: int
+    asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int
 ) -> Iterator[list[tuple[int, tuple[int, ...]]]]:
-    """Cut the asks into passes of one bucket and at most `lane_limit` rows, in index order.
-
-    A question takes `floor` rows at least.
-    """
+    """Cut the asks into passes of one bucket and at most `lane_limit` lanes, in index order."""
     buckets: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     for number, ask in enumerate(asks):
         if not ask.indices:
@@ -115,14 +95,13 @@ def _passes(
             buckets[prefixes[number][0].bucket].append((number, part))
     for parts in buckets.values():
         members: list[tuple[int, tuple[int, ...]]] = []
-        rows = 0
+        lanes = 0
         for number, indices in parts:
-            taken = max(len(indices), floor)
-            if members and rows + taken > lane_limit:
+            if members and lanes + len(indices) > lane_limit:
                 yield members
-                members, rows = [], 0
+                members, lanes = [], 0
             members.append((number, indices))
-            rows += taken
+            lanes += len(indices)
         yield members
 
 
@@ -134,7 +113,6 @@ def _run(
     sites: int | None,
     keep_thoughts: bool,
     with_probe: bool,
-    floor: int,
 ) -> list[Rollout]:
     """Take one pass of lanes through the loop."""
     started = _now(reasoner)
@@ -143,9 +121,8 @@ def _run(
     forced = len(format.answer_prefix_ids) + max(
         (len(target or ()) for target in targets), default=0
     )
-    requests = [LaneRequest(ask.prefix, ask.seed, ask.indices) for ask in asks if ask.prefix]
     capacity = format.suffix_capacity + forced * with_probe
-    batch = LaneBatch(reasoner, sampler, requests, capacity, floor)
+    batch = LaneBatch(reasoner, sampler, asks, capacity)
     thoughts = think(batch, sites=sites, keep=keep_thoughts) if format.is_latent else None
     thought_seconds = _now(reasoner) - started
     probes: list[Probe] | list[None] = [None] * len(asks)
