@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Device, Dtype, Model, Threads, load_model_and_sampler
+from cli.options import Device, Dtype, Model, Threads, load_reasoner
 
 if TYPE_CHECKING:
     from latent.calibration import Calibrations
@@ -70,10 +70,9 @@ def calibrate_command(
     place = _place(model, folder, out)
     specs = None if samplers is None else parse_samplers(samplers)
     asked = parse_budgets(budgets)
-    first = None if specs is None else str(specs[0])
-    reasoner, sampler = load_model_and_sampler(model, first, device, dtype, threads)
+    reasoner = load_reasoner(model, device, dtype, threads)
     run = CalibrationRun(
-        samplers=specs or (sampler.spec,),
+        samplers=specs or (reasoner.sampler().spec,),
         data=data,
         budgets=asked,
         limit=limit,

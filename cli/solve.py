@@ -2,13 +2,12 @@
 
 import secrets
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Device, Dtype, Json, Model, Threads, load_model_and_sampler
+from cli.options import Device, Dtype, Json, Model, Threads, load_reasoner
 from latent.errors import InputError
 from latent.zoo import DEFAULT_MODEL
 
@@ -170,41 +169,20 @@ def _solve_there(asked: _Asked, url: str, token: str | None) -> "SolveResponse":
 
 
 def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> "SolveResponse":
-    from latent.calibration_file import load_calibrations
-    from latent.solve import solve
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
-    from latent.zoo import resolve_model
-    from service.api.schemas import Solved, solve_response
+    from service.api.schemas import solve_response
 
-    vote = parse_vote(asked.vote)
+    parse_vote(asked.vote)
     budget_indices(asked.budget)  # a bad budget is said before anything is loaded
     assert asked.model is not None
-    reasoner, sampler = load_model_and_sampler(asked.model, asked.sampler, device, dtype, threads)
-    calibrations = load_calibrations(resolve_model(asked.model), reasoner.fingerprint)
-    started = time.perf_counter()
-    solution = solve(
-        reasoner,
+    solved = load_reasoner(asked.model, device, dtype, threads).solve(
         asked.question,
-        sampler,
         budget=asked.budget,
-        seed=secrets.randbelow(2**32) if asked.seed is None else asked.seed,
-        vote=vote,
+        sampler=asked.sampler,
+        seed=asked.seed,
+        vote=asked.vote,
         include_deterministic=asked.include_deterministic,
-    )
-    solved = Solved(
-        model=reasoner.name,
-        sampler=str(sampler.spec),
-        seed=solution.seed,
-        budget=asked.budget,
-        prompt_tokens=solution.rollout.prefix.length,
-        thoughts=reasoner.format.thoughts,
-        trajectories=solution.rollout.trajectories,
-        tally=solution.tally,
-        timing=solution.rollout.timing,
-        queue_seconds=0.0,
-        total_seconds=time.perf_counter() - started,
-        calibration=calibrations.find(sampler.spec, vote),
     )
     request_id = f"solve-{secrets.token_hex(8)}"
     return solve_response(solved, request_id=request_id, with_trajectories=asked.trajectories)

@@ -107,10 +107,10 @@ class Confidence:
 
 def confidence_of(tally: Tally, calibration: Calibration | None) -> Confidence:
     """Give the probability that the winner is right, or its share where none was fitted."""
+    if tally.winner.answer is None:  # what cannot be read is not right
+        return Confidence(0.0, "share" if calibration is None else "calibrated")
     if calibration is None:
         return Confidence(tally.winner.share, "share")
-    if tally.winner.answer is None:
-        return Confidence(0.0, "calibrated")  # what cannot be read is not right
     return Confidence(calibration.probability(evidence_of(tally)), "calibrated")
 
 

@@ -88,6 +88,11 @@ class ReasonerFormat:
         return self.kind != "cot"
 
     @property
+    def default_sampler(self) -> str:
+        """What explores when nobody says how."""
+        return "gts" if self.is_latent else "token"
+
+    @property
     def free_tokens(self) -> int:
         """How many tokens may come before the answer prefix."""
         return max(self.max_reasoning_tokens, self.max_answer_tokens)

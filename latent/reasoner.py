@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,8 +20,11 @@ from latent.noise import Site
 from latent.specs import SamplerSpec
 from latent.supported import check_decoder
 
+# The methods that load, solve and check import what they need: those modules import this one.
 if TYPE_CHECKING:
     from latent.reproducibility import Reproducibility
+    from latent.samplers import Sampler
+    from latent.solved import Solved
 
 __all__ = ["BUCKET", "ProjectionMLP", "Reasoner"]
 
@@ -55,12 +59,17 @@ class Reasoner:
         *,
         name: str = "unnamed",
         fingerprint: str = "",
+        folder: Path | None = None,
     ) -> None:
         check_decoder(model)
         self.format = format
         self.tokenizer = tokenizer
         self.name = name
         self.fingerprint = fingerprint
+        self.folder = (
+            folder  # where its samplers and calibration are; None if it was built in memory
+        )
+        self._learned: dict[str, Sampler] = {}
         self._model: Any = model.requires_grad_(False).train(False)
         _fuse_gelu(model)
         self._decoder: Any = model.base_model
@@ -121,7 +130,6 @@ class Reasoner:
     @cached_property
     def reproducibility(self) -> "Reproducibility":
         """What one seed promises on this machine; measured once, when first asked for."""
-        # Imported here, because it runs lanes and they import this module.
         from latent.reproducibility import check_reproducibility
 
         return check_reproducibility(self)
@@ -182,6 +190,47 @@ class Reasoner:
     def check_sampler(self, spec: SamplerSpec) -> None:
         """Refuse a sampler that this kind of reasoner can't run."""
         self.format.check_sampler(spec, self.name)
+
+    def sampler(self, text: str | None = None) -> "Sampler":
+        """Load the sampler of a spec such as `gts` or `dropout:0.1`; None is the reasoner's default."""
+        from latent.store import load_sampler
+
+        spec = SamplerSpec.parse(text or self.format.default_sampler)
+        key = str(spec)
+        if key in self._learned:
+            return self._learned[key]
+        sampler = load_sampler(self, spec)
+        if spec.kind == "gts":  # the others cost nothing to build, and requests may name any number
+            self._learned[key] = sampler
+        return sampler
+
+    def solve(
+        self,
+        question: str,
+        *,
+        budget: int = 8,
+        sampler: str | None = None,
+        seed: int | None = None,
+        vote: str = "majority",
+        include_deterministic: bool = False,
+    ) -> "Solved":
+        """Draw `budget` trajectories of a question and let them vote.
+
+        A budget of 1 is the deterministic trajectory. Without a sampler: gts, or token for a text
+        reasoner. Without a seed one is drawn, and reported. `vote` is majority, confidence, best or
+        centroid; `include_deterministic` makes the unperturbed trajectory one of the budget.
+        """
+        from latent.solve import solve
+
+        return solve(
+            self,
+            question,
+            sampler,
+            budget=budget,
+            seed=seed,
+            vote=vote,
+            include_deterministic=include_deterministic,
+        )
 
     @torch.no_grad()
     def prefill(self, prompts: Sequence[Sequence[int]]) -> list[Prefix]:

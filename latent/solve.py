@@ -1,52 +1,65 @@
-"""Answer one question on a budget: the rollout, then the vote. What the command line and reports use."""
+"""Solves one question in this process: the rollout, then the vote."""
 
-from dataclasses import dataclass
+import secrets
+import time
 
+from latent.calibration_file import load_calibrations
 from latent.errors import InputError
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import Sampler
+from latent.solved import Solved
 from latent.trajectory import budget_indices
-from latent.votes import Ballot, Tally, VoteKind, tally
+from latent.votes import Ballot, parse_vote, tally
 
-__all__ = ["Solution", "ballots_of", "solve"]
-
-
-@dataclass(frozen=True)
-class Solution:
-    """A question's trajectories and what they voted."""
-
-    rollout: Rollout
-    tally: Tally
-    seed: int
-    budget: int
+__all__ = ["ballots_of", "solve"]
 
 
 def solve(
     reasoner: Reasoner,
     question: str,
-    sampler: Sampler,
+    sampler: str | Sampler | None = None,
     *,
-    budget: int,
-    seed: int,
-    vote: VoteKind = "majority",
+    budget: int = 8,
+    seed: int | None = None,
+    vote: str = "majority",
     include_deterministic: bool = False,
-) -> Solution:
-    """Draw `budget` trajectories of a question and let them vote; the deterministic sampler has one."""
-    spent = sampler.spec.spent(budget)
-    indices = budget_indices(spent, include_deterministic=include_deterministic)
-    if vote == "centroid" and not reasoner.format.is_latent:
+) -> Solved:
+    """Draw `budget` trajectories of a question and let them vote; see `Reasoner.solve`."""
+    kind = parse_vote(vote)
+    if kind == "centroid" and not reasoner.format.is_latent:
         raise InputError(
             f"vote 'centroid' needs thoughts, and {reasoner.name} reasons in text; use majority, "
             "confidence or best",
             param="vote",
         )
-    done = rollout(reasoner, sampler, [Ask(reasoner.encode(question), seed, indices)])[0]
-    return Solution(done, tally(ballots_of(done), vote), seed, budget)
+    used = sampler if isinstance(sampler, Sampler) else reasoner.sampler(sampler)
+    effective = used.spec.effective_budget(budget)
+    indices = budget_indices(effective, include_deterministic=include_deterministic)
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    calibration = None
+    if reasoner.folder is not None:
+        found = load_calibrations(reasoner.folder, reasoner.fingerprint)
+        calibration = found.find(used.spec, kind)
+    started = time.perf_counter()
+    done = rollout(reasoner, used, [Ask(reasoner.encode(question), seed, indices)])[0]
+    return Solved(
+        model=reasoner.name,
+        sampler=str(used.spec),
+        seed=seed,
+        budget=budget,
+        prompt_tokens=done.prefix.length,
+        thoughts=reasoner.format.thoughts,
+        trajectories=done.trajectories,
+        tally=tally(ballots_of(done), kind),
+        timing=done.timing,
+        total_seconds=time.perf_counter() - started,
+        calibration=calibration,
+    )
 
 
 def ballots_of(done: Rollout) -> list[Ballot]:
-    """Give what a rollout's trajectories bring to the vote."""
+    """What a rollout's trajectories bring to the vote."""
     finals = done.final_thoughts
     thoughts = None if finals is None else finals.double().cpu().numpy()
     return [

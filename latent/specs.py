@@ -71,8 +71,8 @@ class SamplerSpec:
             )
         return cls("dropout", value=value, sites=sites)
 
-    def spent(self, budget: int) -> int:
-        """Give what a budget comes to: copies of the one deterministic trajectory only seem certain."""
+    def effective_budget(self, budget: int) -> int:
+        """Trajectories to draw: 1 for `deterministic`, since copies of it would look like agreement."""
         return min(budget, 1) if self.kind == "deterministic" else budget
 
     def __str__(self) -> str:

@@ -27,6 +27,7 @@ from latent.reasoner import ProjectionMLP, Reasoner
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
 from latent.specs import SamplerSpec
 from latent.supported import check_decoder
+from latent.zoo import resolve_sampler
 
 __all__ = [
     "SamplerCard",
@@ -68,6 +69,7 @@ def load_reasoner(
         projection,
         name=name or folder.name,
         fingerprint=fingerprint(folder),
+        folder=folder,
     )
 
 
@@ -157,11 +159,16 @@ def save_sampler(folder: Path, heads: GaussianThoughtSampler, card: SamplerCard)
     write_json(folder / "sampler.json", {"format": 1, **vars(card)})
 
 
-def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None) -> Sampler:
-    """Build the sampler of a spec; a gts one from its folder, if it was trained for this reasoner."""
+def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None = None) -> Sampler:
+    """Build the sampler of a spec; a gts one from its folder, if it was trained for this reasoner.
+
+    Without `folder` it is looked for among the samplers of the reasoner's own folder.
+    """
     reasoner.check_sampler(spec)
     if spec.kind != "gts":
         return Sampler(spec)
+    if folder is None and reasoner.folder is not None:
+        folder = resolve_sampler(reasoner.folder, spec)
     if folder is None or not folder.is_dir():
         raise NotFoundError(f"{reasoner.name} has no sampler {str(spec)!r}", param="sampler")
     card = read_sampler_card(folder)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from latent.solved import Solved
 from latent.specs import SamplerSpec
-from service.api.schemas import Solved
 from service.engine.messages import Failure, RoundReport
 from service.engine.scheduler import Round
 
@@ -135,7 +135,7 @@ class Metrics:
         self.confidence.labels(kind).observe(winner.confidence)
         parsed = sum(candidate.answer is not None for candidate in solved.tally.candidates)
         self.unique.labels(kind).observe(parsed)
-        if solved.stop_reason == "deadline":
+        if solved.ended_by == "deadline":
             self.partial.inc()
 
     def render(self) -> bytes:

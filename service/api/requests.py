@@ -110,7 +110,7 @@ def solve_job(
         question=question,
         seed=_draw() if body.seed is None else body.seed,
         indices=budget_indices(
-            spec.spent(budget), include_deterministic=body.include_deterministic
+            spec.effective_budget(budget), include_deterministic=body.include_deterministic
         ),
         budget=budget,
         vote=body.vote,

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from latent.errors import GtsError
+from latent.solved import Solved
 from service.api.requests import DiagnoseRequest, SolveRequest, diagnose_jobs, solve_job
 from service.api.schemas import (
     DiagnoseResponse,
@@ -15,7 +16,6 @@ from service.api.schemas import (
     ModelOut,
     ModelsResponse,
     SamplerDiagnosisOut,
-    Solved,
     SolveManyResponse,
     SolveResponse,
     solve_response,

@@ -1,14 +1,12 @@
 """The response of a solved question, the same from the API and from `gts solve --json`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from latent.answers import show_answer
-from latent.calibration import Calibration, confidence_of
-from latent.trajectory import Timing, Trajectory
+from latent.solved import Solved, StopReason
+from latent.trajectory import Trajectory
 from latent.votes import Candidate, Tally, VoteKind
 from service.errors import ErrorResponse
 
@@ -21,13 +19,9 @@ __all__ = [
     "SamplerDiagnosisOut",
     "SolveManyResponse",
     "SolveResponse",
-    "Solved",
-    "StopReason",
     "candidates_out",
     "solve_response",
 ]
-
-StopReason = Literal["budget", "certainty", "deadline"]
 
 
 class _Out(BaseModel):
@@ -100,29 +94,9 @@ class SolveResponse(_Out):
     trajectories: list[TrajectoryOut] | None = None
 
 
-@dataclass(frozen=True)
-class Solved:
-    """A question's trajectories and their vote, wherever they were computed."""
-
-    model: str
-    sampler: str
-    seed: int
-    budget: int
-    prompt_tokens: int
-    thoughts: int
-    trajectories: Sequence[Trajectory]
-    tally: Tally
-    timing: Timing
-    queue_seconds: float
-    total_seconds: float
-    stop_reason: StopReason = "budget"
-    calibration: Calibration | None = None
-
-
 def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) -> SolveResponse:
     """Put what was solved into the shape that users see."""
-    winner, count, timing = solved.tally.winner, len(solved.trajectories), solved.timing
-    confidence = confidence_of(solved.tally, solved.calibration)
+    count, timing = len(solved.trajectories), solved.timing
     return SolveResponse(
         id=request_id,
         model=solved.model,
@@ -131,10 +105,10 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
         budget=solved.budget,
         budget_used=count,
         stop_reason=solved.stop_reason,
-        partial=solved.stop_reason == "deadline",
-        answer=show_answer(winner.answer),
-        confidence=confidence.value,
-        confidence_kind=confidence.kind,
+        partial=solved.ended_by == "deadline",
+        answer=solved.answer,
+        confidence=solved.confidence,
+        confidence_kind=solved.confidence_kind,
         candidates=candidates_out(solved.tally),
         usage=UsageOut(
             prompt_tokens=solved.prompt_tokens,

@@ -5,7 +5,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from service.api.schemas import Solved, candidates_out, solve_response
+from latent.solved import Solved
+from service.api.schemas import candidates_out, solve_response
 from service.engine.engine import Engine
 from service.engine.job import Job
 from service.errors import ServiceError

@@ -6,15 +6,15 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latent.calibration import Calibration
+from latent.solved import Solved
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Ballot, Tally, VoteKind, tally
-from service.api.schemas import Solved, StopReason
 from service.engine.messages import LaneReport, Task
 from service.engine.scheduler import BLOCK, Demand
 from service.engine.stopping import certainty_of, checkpoints
@@ -157,7 +157,7 @@ class Job:
         ]
         return tally(ballots, self.request.vote)
 
-    def _solved(self, count: int, reason: StopReason) -> Solved:
+    def _solved(self, count: int, reason: Literal["budget", "certainty", "deadline"]) -> Solved:
         request, now = self.request, time.monotonic()
         return Solved(
             model=request.model,
@@ -171,6 +171,6 @@ class Job:
             timing=self._timing,
             queue_seconds=(self.started or now) - self.created,
             total_seconds=now - self.created,
-            stop_reason=reason,
+            ended_by=reason,
             calibration=request.calibration,
         )

@@ -17,8 +17,9 @@ from latent.calibration import Calibration, Calibrations, Evidence
 from latent.calibration_file import FILE_NAME, write_calibrations
 from latent.errors import FormatError, MismatchError
 from latent.folders import fingerprint, weights_digest
+from latent.solved import Solved
 from latent.trajectory import Timing, Trajectory
-from service.api.schemas import Solved, SolveResponse, solve_response
+from service.api.schemas import SolveResponse, solve_response
 from service.client import Client
 from service.engine.job import Job, JobRequest
 from service.engine.messages import LaneReport

@@ -100,7 +100,7 @@ def _truths(model: Path) -> list[Decimal]:
         spec = parse_samplers(("gaussian:0.5", "gts")[number % 2])[0]
         sampler = load_sampler(reasoner, spec, resolve_sampler(model, spec))
         seed = derive_seed(SEED, "evaluation", index)
-        drawn = solve(reasoner, text, sampler, budget=BUDGET, seed=seed).rollout.trajectories
+        drawn = solve(reasoner, text, sampler, budget=BUDGET, seed=seed).trajectories
         truths.append(next((t.answer for t in drawn[2:] if t.answer is not None), Decimal(1)))
     return truths
 
@@ -134,7 +134,7 @@ def test_the_summary_is_what_solve_gives_question_by_question(world: World, mode
         for index, text, truth in asked:
             seed = derive_seed(SEED, "evaluation", index)
             solved = solve(reasoner, text, sampler, budget=BUDGET, seed=seed)
-            answers = [t.answer for t in solved.rollout.trajectories]
+            answers = [t.answer for t in solved.trajectories]
             right = [same_answer(answer, truth) for answer in answers]
             some_right |= any(right) and not all(right)
             for n, values in passes.items():
