@@ -65,7 +65,7 @@ def main() -> None:
 def gradients(
     heads: GaussianThoughtSampler, episodes: Episodes
 ) -> dict[tuple[str, str], torch.Tensor]:
-    """Give each head's gradient under each objective; only its last layer has one before training."""
+    """Gradient of each head under each objective; before training only the last layers have one."""
     contexts, drawn = episodes.contexts.flatten(0, 1), episodes.perturbations.flatten(0, 1)
     log_prob = trajectory_log_prob(heads, contexts, drawn)
     parts = {
@@ -83,7 +83,7 @@ def gradients(
 
 
 def signal(batches: torch.Tensor) -> tuple[float, float]:
-    """Give the share of squared length that batches (B, P) agree on, and its standard errors."""
+    """Share of squared gradient length that batches (B, P) agree on, and its standard error."""
     whole = batches.square().sum()
 
     def share(gradients: torch.Tensor) -> torch.Tensor:

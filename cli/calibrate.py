@@ -83,7 +83,7 @@ def calibrate_command(
 
 
 def _place(model: str, folder: Path, out: Path | None) -> Path:
-    """Give the file to write; say at once if it cannot be written."""
+    """Path of the file to write; refused at once if it cannot be written."""
     from latent.calibration_file import FILE_NAME
     from latent.errors import InputError
     from latent.zoo import embedded_models

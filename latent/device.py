@@ -1,4 +1,4 @@
-"""Where and in what precision to compute, from what a user typed."""
+"""Resolves --device and --dtype to what torch understands."""
 
 import re
 
@@ -29,7 +29,7 @@ def resolve_device(text: str) -> torch.device:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell an allocation that failed: on a CPU torch raises a plain RuntimeError for it."""
+    """Whether an allocation failed; on a CPU torch raises a plain RuntimeError for that."""
     is_plain = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
     return is_plain or isinstance(error, torch.OutOfMemoryError | MemoryError)
 

@@ -33,11 +33,11 @@ class DropoutMasks:
     dtype: torch.dtype
 
     def channels(self, site: Site, width: int, layer: int = 0) -> torch.Tensor:
-        """Give the mask over channels: (T, width)."""
+        """Mask over channels: (T, width)."""
         return self._scale(self.noise.uniform(self.step, site, width, layer=layer))[:, 0]
 
     def attention(self, layer: int, heads: int, positions: int) -> torch.Tensor:
-        """Give the mask over attention weights by absolute key position: (T, heads, positions)."""
+        """Mask over attention weights by absolute key position: (T, heads, positions)."""
         drawn = self.noise.uniform(self.step, Site.ATTENTION, positions, layer=layer, rows=heads)
         return self._scale(drawn)
 
@@ -90,7 +90,7 @@ class DropoutSites:
 
 
 def default_sites(decoder: nn.Module, *, has_projection: bool) -> frozenset[str]:
-    """Give the places where this reasoner was built to drop: GPT-2's own three, CODI's projection.
+    """Dropout sites of the reasoner's own architecture: GPT-2's three, CODI's projection.
 
     A decoder without dropout of its own (LLaMA) drops only in CODI's projection; without one, in
     all three places, since it would otherwise not explore at all.

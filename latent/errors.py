@@ -1,6 +1,6 @@
-"""What can go wrong that a user can put right.
+"""Errors that a user can correct.
 
-GtsError                 the root: its text is one clear line, fit to be shown to a user
+GtsError                 the root; its text is one line that is shown to the user
 ├── InputError           a question, budget, seed or option that makes no sense
 │   └── SpecError        a malformed sampler spec, or one that the reasoner can't run
 ├── NotFoundError        no such reasoner, sampler, folder or file
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class GtsError(Exception):
-    """Anything a user can put right; the message says how."""
+    """Base of all errors that a user can correct; the message is one line that says how."""
 
     param: str | None = None
 

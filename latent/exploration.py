@@ -1,4 +1,4 @@
-"""How the samples of one question explore, beside its deterministic trajectory; pure of any vote."""
+"""Measures how the samples of one question differ from its deterministic trajectory (SG, JS, SNR)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Exploration:
 
 @torch.no_grad()
 def heads_of(sampler: Sampler, contexts: torch.Tensor | None) -> Heads | None:
-    """Ask a learned sampler about contexts (N, K, D); None for the others."""
+    """Mean and standard deviation that a learned sampler has at contexts (N, K, D); None for others."""
     if not isinstance(sampler, LearnedSampler) or contexts is None:
         return None
     mean, log_std = sampler.heads(contexts.to(next(sampler.heads.parameters()).dtype))

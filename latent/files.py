@@ -25,7 +25,7 @@ _HEADER_LIMIT = 100 * 2**20
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary neighbour, then put it in place: the old file or the new, whole."""
+    """Call `write` on a temporary file in the same folder, sync it, and rename it over `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)

@@ -27,7 +27,7 @@ ATTENTION_NAME = "gts_lanes"
 # does not fill a vector apart; both round differently. Neither reaches whole blocks of 16 rows.
 _CPU_ROW_BLOCK = 16
 
-# What decoders pass along that changes nothing here: positions and masks live in the cache.
+# Keyword arguments of decoders that need no handling: positions and masks are in the cache.
 _UNDERSTOOD = frozenset({"position_ids", "cache_position", "use_cache", "is_causal"})
 
 
@@ -51,7 +51,7 @@ class Prefix:
 
     @property
     def nbytes(self) -> int:
-        """What it holds in memory; does not depend on how many lanes read it."""
+        """Bytes held, whatever the number of lanes."""
         return self.kv.nbytes + self.hidden.nbytes
 
 
@@ -66,7 +66,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _LaneKV:
-    """What one layer's attention needs; handed over in the place of the keys."""
+    """Passed to the attention function in place of the keys: the cache and the layer number."""
 
     cache: "LaneCache"
     layer: int
@@ -120,7 +120,7 @@ class LaneCache(Cache):
         self.suffix_bias: torch.Tensor | None = None
 
     def at(self, slot: int | torch.Tensor) -> torch.Tensor:
-        """Aim the next pass at this suffix slot, one for all lanes or (T,); give positions (1, T)."""
+        """Set the suffix slot of the next pass, one for all lanes or (T,); return positions (1, T)."""
         self.slot = slot
         if isinstance(slot, int):
             self.used, self.suffix_bias = slot + 1, None
@@ -151,7 +151,7 @@ class LaneCache(Cache):
         return _LaneKV(self, layer_idx), None
 
     def keep(self, questions: Sequence[int], lanes: Sequence[int], counts: Sequence[int]) -> None:
-        """Go on with only these questions and lanes, which need be in groups of equal counts."""
+        """Keep only these questions and lanes, which must be in groups of equal counts."""
         if len(questions) < len(self.counts) or list(questions) != sorted(questions):
             rows = torch.tensor(questions, device=self.prompt_kv.device)
             self.prompt_kv = self.prompt_kv.index_select(2, rows)
@@ -225,7 +225,7 @@ def lane_attention(
     dropout: float = 0.0,
     **extra: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as transformers asks: causally over prompts, or from lanes. Gives (B, L, heads, d)."""
+    """Attention for transformers, causal over prompts or from lanes; returns (B, L, heads, d)."""
     strange = [
         name for name, value in extra.items() if name not in _UNDERSTOOD and value is not None
     ]
@@ -250,7 +250,7 @@ AttentionInterface.register(ATTENTION_NAME, lane_attention)
 
 
 def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Multiply (…, g, a) by (…, a, b); a single row elementwise, where libraries are slow."""
+    """Multiply (…, g, a) by (…, a, b); element-wise for g = 1, where batched products are slow."""
     if left.shape[-2] > 1:
         return left @ right
     return (left.mT * right).sum(-2, keepdim=True)
@@ -269,7 +269,7 @@ def _group(counts: Sequence[int]) -> tuple[_Group, ...]:
 
 
 def _padding_bias(lengths: torch.Tensor, prompt_kv: torch.Tensor) -> torch.Tensor | None:
-    """Hide padding from every lane: (R, 1, 1, 1, P), or None where there is none."""
+    """Attention bias, −inf at padded prompt positions: (R, 1, 1, 1, P), or None without padding."""
     padded = torch.arange(prompt_kv.shape[4]) >= lengths[:, None]
     if not bool(padded.any()):
         return None

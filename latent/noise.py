@@ -112,7 +112,7 @@ class LaneNoise:
     ) -> tuple[Words, Words, Words, Words]:
         lane_axes = (-1, 1) if row is None else (-1, 1, 1)
         seeds = _words(self.seeds).reshape(lane_axes)
-        # A deterministic lane (index −1) draws numbers that nobody uses.
+        # A deterministic lane (index −1) draws numbers too; they are not used.
         indices = _words([max(index, 0) for index in self.indices]).reshape(lane_axes)
         place = _words([int(site) | layer << 8])
         if row is not None:

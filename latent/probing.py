@@ -1,4 +1,4 @@
-"""The probe: the answer's distribution behind a forced prefix, branched off without a trace."""
+"""The probe: distribution of the answer's tokens after a forced answer prefix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

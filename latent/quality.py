@@ -28,7 +28,7 @@ SHIFT_THRESHOLD = 0.06
 
 
 def log_complement(logprobs: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """Give log(1 − p(token)) of one token for each row: (…, V), (…,) → (…,).
+    """log(1 − p(token)) of one token for each row: (…, V), (…,) → (…,).
 
     It is summed over the other tokens, so it stays finite where p rounds to 1.
     """
@@ -37,7 +37,7 @@ def log_complement(logprobs: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
 
 
 def answer_log_odds(token_logprobs: torch.Tensor, complements: torch.Tensor) -> torch.Tensor:
-    """Give logit p(whole answer) from log p and log(1 − p) of its tokens, each (…, tokens): (…,).
+    """logit p(whole answer) from log p and log(1 − p) of its tokens, each (…, tokens): (…,).
 
     1 − Πp is the sum over tokens of being right up to there and wrong then: no cancellation.
     """
@@ -46,17 +46,17 @@ def answer_log_odds(token_logprobs: torch.Tensor, complements: torch.Tensor) -> 
 
 
 def sampling_gain(sampled: torch.Tensor, deterministic: torch.Tensor) -> torch.Tensor:
-    """Give SG: the best log-odds (…, N) less the deterministic trajectory's (…,)."""
+    """SG: the best log-odds (…, N) less the deterministic trajectory's (…,)."""
     return sampled.amax(-1) - deterministic
 
 
 def gain_rate(gains: torch.Tensor, threshold: float = GAIN_THRESHOLD) -> float:
-    """Give the share of gains above a threshold."""
+    """Share of gains above a threshold."""
     return float((gains > threshold).double().mean())
 
 
 def js_divergence(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Give the Jensen–Shannon divergence in nats, 0 … log 2, of log-probabilities (…, V): (…,)."""
+    """Jensen–Shannon divergence in nats, 0 … log 2, of log-probabilities (…, V): (…,)."""
     left, right = left.double(), right.double()
     middle = torch.logaddexp(left, right) - math.log(2.0)
     halves = [(side.exp() * (side - middle)).nan_to_num(0.0).sum(-1) for side in (left, right)]
@@ -64,7 +64,7 @@ def js_divergence(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def signal_to_noise(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
-    """Give rms(μ)/rms(σ) per thought, averaged over trajectories: (N, K, D) → (K,)."""
+    """rms(μ)/rms(σ) per thought, averaged over trajectories: (N, K, D) → (K,)."""
     ratio = mean.square().mean(-1).sqrt() / std.square().mean(-1).sqrt()
     return ratio.mean(0)
 

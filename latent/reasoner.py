@@ -1,4 +1,4 @@
-"""A frozen reasoner: encode → prefill → step → head. What a pass is, not which passes are made."""
+"""A frozen reasoner: encode, prefill, a step of all lanes, vocabulary head. No loop is here."""
 
 import re
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKET", "ProjectionMLP", "Reasoner"]
 
-# Prompts are padded to a multiple of this of their own length, so that a question's products have
-# the same shapes, and so the same bits, whoever shares its batch.
+# Prompts are padded to a multiple of this, each by its own length, so that the shapes of a question's
+# products, and so its bits, do not depend on its batch.
 BUCKET = 16
 
 
@@ -48,7 +48,7 @@ class ProjectionMLP(nn.Module):
 
 
 class Reasoner:
-    """A decoder, its tokenizer, what it feeds back, and the format of its prompts and answers."""
+    """A decoder with its tokenizer, feedback function, and prompt and answer format."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Reasoner:
         self._try_out()
 
     def _try_out(self) -> None:
-        """Take one prompt and one lane through the decoder, so that what does not fit fails here."""
+        """Run one prompt and one lane, so that a decoder that cannot serve lanes is refused at load."""
         try:
             prefix = self.prefill([(0,)])[0]
             self.step(prefix.hidden[None], LaneCache([prefix], [1], capacity=1), 0)
@@ -172,7 +172,7 @@ class Reasoner:
             )
 
     def encode_answer(self, answer: Decimal) -> tuple[int, ...]:
-        """Give the tokens that should follow the answer prefix, through end-of-text."""
+        """Tokens that should follow the answer prefix, through end-of-text."""
         target = self.format.answer_template.format(format_answer(answer))
         ids = tuple(self.tokenizer.encode(target, add_special_tokens=False))
         prefix = self.format.answer_prefix_ids
@@ -257,7 +257,7 @@ class Reasoner:
 
     @torch.no_grad()
     def feedback(self, hidden: torch.Tensor, masks: DropoutMasks | None = None) -> torch.Tensor:
-        """Give the contexts f(h): (T, D)."""
+        """Compute the contexts f(h): (T, D)."""
         if masks is not None and "projection" in masks.sites:
             hidden = hidden * masks.channels(Site.PROJECTION, self.width)
         return torch.as_tensor(self._feedback(hidden))
@@ -270,7 +270,7 @@ class Reasoner:
         slot: int | torch.Tensor,
         masks: DropoutMasks | None = None,
     ) -> torch.Tensor:
-        """Feed one input per lane (T, D) at a suffix slot; give the states after the final norm."""
+        """Feed one input per lane (T, D) at a suffix slot; return states after the final norm, (T, D)."""
         cache.masks = masks
         with self._dropout.applying(masks):
             output = self._decoder(
@@ -293,7 +293,7 @@ class Reasoner:
 
 
 def bucket_of(length: int) -> int:
-    """Give the padded length of a prompt."""
+    """Length of a prompt after padding to a multiple of `BUCKET`."""
     return -(-length // BUCKET) * BUCKET
 
 

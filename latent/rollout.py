@@ -1,4 +1,4 @@
-"""The one rollout: questions × trajectories in, answers out. It serves, trains and evaluates.
+"""The rollout of questions × trajectories, used for serving, training and evaluation alike.
 
 prefill → think → (probe) → decode, in passes of one length bucket and a bounded number of lanes.
 """
@@ -67,7 +67,7 @@ def rollout(
 
 
 def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, float]]:
-    """Prefill what is not yet, a length bucket at a time; give prefixes and the seconds they took."""
+    """Prefill the asks that have no prefix, one length bucket at a time; return prefixes and seconds."""
     ready = {n: (ask.prefix, 0.0) for n, ask in enumerate(asks) if ask.prefix is not None}
     buckets: dict[int, list[int]] = defaultdict(list)
     for number, ask in enumerate(asks):
@@ -114,7 +114,7 @@ def _run(
     keep_thoughts: bool,
     with_probe: bool,
 ) -> list[Rollout]:
-    """Take one pass of lanes through the loop."""
+    """Run one pass: all lanes think, are probed if asked, and decode."""
     started = _now(reasoner)
     format = reasoner.format
     targets = [ask.target for ask in asks]
@@ -143,14 +143,14 @@ def _run(
 
 
 def _now(reasoner: Reasoner) -> float:
-    """Read the clock once the device has done what it was given."""
+    """Read the clock after waiting for the device, so that times include queued kernels."""
     if reasoner.device.type == "cuda":
         torch.cuda.synchronize(reasoner.device)
     return time.perf_counter()
 
 
 def _reasoning_lengths(reasoner: Reasoner, rows: Sequence[Decoded]) -> torch.Tensor:
-    """Give where each row's reasoning text ends and a forced prefix would begin: (T,)."""
+    """Token count of each row's reasoning text, where a forced prefix would begin: (T,)."""
     prefix = len(reasoner.format.answer_prefix_ids)
     ends = [
         len(row.tokens) - row.is_finished if row.answer_start is None else row.answer_start - prefix
@@ -194,7 +194,7 @@ def _slice(tensor: torch.Tensor | None, rows: slice) -> torch.Tensor | None:
 
 
 def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
-    """Put a question's passes together again."""
+    """Concatenate the passes of one question."""
 
     def cat(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
         there = [tensor for tensor in tensors if tensor is not None]

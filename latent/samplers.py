@@ -21,7 +21,7 @@ _HALF_LOG_2PI = 0.9189385332046727
 
 
 class Sampler:
-    """Leaves every thought as it is: the deterministic sampler, and the base of the others."""
+    """A sampler without learned weights; the deterministic one adds nothing."""
 
     def __init__(self, spec: SamplerSpec) -> None:
         self.spec = spec
@@ -38,11 +38,11 @@ class Sampler:
 
     @property
     def is_additive(self) -> bool:
-        """Whether `perturb` is to be asked at all."""
+        """Whether the sampler adds a perturbation to thoughts."""
         return self.spec.kind in ("gaussian", "gts")
 
     def perturb(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
-        """Give what is added to contexts (…, D), from standard normals of the same shape."""
+        """Compute z, which is added to contexts (…, D), from standard normals of the same shape."""
         if self.spec.kind == "gaussian":
             return epsilon * (self.spec.value or 1.0)
         return torch.zeros_like(context)
@@ -58,7 +58,7 @@ class GaussianThoughtSampler(nn.Module):
         self.log_std = _head(width, log_std_bias)
 
     def forward(self, context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Give μ and log σ, each (…, D)."""
+        """Compute μ and log σ, each (…, D)."""
         return self.mean(context), self.log_std(context).clamp(min=LOG_STD_FLOOR)
 
     def sample(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,7 @@ class GaussianThoughtSampler(nn.Module):
         return torch.as_tensor(mean + log_std.exp() * epsilon)
 
     def log_prob(self, context: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """Give the log-density of z, mean over dimensions: (…,)."""
+        """Log-density of z, mean over dimensions: (…,)."""
         mean, log_std = self(context)
         scaled = (z - mean) / log_std.exp()
         return torch.as_tensor((-0.5 * scaled.square() - log_std - _HALF_LOG_2PI).mean(-1))

@@ -25,7 +25,7 @@ _EXAMPLES = "deterministic, dropout:0.1, gaussian:1.0, gts, gts:name or token:1.
 
 @dataclass(frozen=True)
 class SamplerSpec:
-    """What perturbs the thoughts: a kind and its one setting."""
+    """A sampler's kind and setting, as in `dropout:0.1`."""
 
     kind: SamplerKind
     value: float | None = None  # dropout: p; gaussian: scale; token: temperature

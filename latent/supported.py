@@ -1,4 +1,4 @@
-"""Which decoders the lanes can serve: plain full attention with keys, values and a softmax."""
+"""Checks that a decoder has plain full attention, the only kind that lanes implement."""
 
 from typing import Any, cast
 
@@ -12,13 +12,13 @@ __all__ = ["check_decoder"]
 
 def check_decoder(model: PreTrainedModel) -> None:
     """Refuse, by name, a decoder whose attention or head is more than the lanes compute."""
-    found = _peculiarities(model.config, model)
+    found = _unsupported_features(model.config, model)
     if found:
         name = getattr(model.config, "model_type", type(model).__name__)
         raise UnsupportedError(f"the decoder {name!r} cannot be served in lanes: it has {found}")
 
 
-def _peculiarities(config: PreTrainedConfig, model: PreTrainedModel) -> str:
+def _unsupported_features(config: PreTrainedConfig, model: PreTrainedModel) -> str:
     def has(name: str) -> Any:
         return getattr(config, name, None)
 

@@ -1,4 +1,4 @@
-"""The thought loop: feed back f(h) + z, K times, then <end_latent>. There is no other."""
+"""The thought loop of inference: feed back f(h) + z, K times, then <end_latent>."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ __all__ = ["Thoughts", "think"]
 
 @dataclass(frozen=True)
 class Thoughts:
-    """What K thoughts leave behind, for all T rows."""
+    """Results of the thought loop, for all T rows."""
 
     hidden: torch.Tensor  # (T, D) after <end_latent>: the answer is decoded from here
     final: torch.Tensor  # (T, D) what the last thought put out

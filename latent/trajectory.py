@@ -47,7 +47,7 @@ class Timing:
 
 
 def budget_indices(budget: int, *, include_deterministic: bool = False) -> tuple[int, ...]:
-    """Give the trajectory indices of a budget: one is the deterministic one, more are samples."""
+    """Trajectory indices of a budget: (−1,), the deterministic one, for 1; else 0 … budget − 1."""
     if not 1 <= budget <= MAX_BUDGET:
         raise InputError(f"budget must be 1 to {MAX_BUDGET}, got {budget}", param="budget")
     if budget == 1:

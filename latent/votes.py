@@ -1,4 +1,4 @@
-"""Trajectories in, candidates out: the four votes. Knows nothing of models, and needs no torch."""
+"""The four votes: trajectories in, ranked candidates out. Needs no torch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -118,7 +118,7 @@ def _by_centroid(ballots: Sequence[Ballot]) -> _Score:
 
 
 def _distances_to_centre(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the distances of points (N, D) to their geometric median: half may be outliers.
+    """Distances of points (N, D) to their geometric median, which up to half of outliers do not move.
 
     Weiszfeld's iteration on the Gram matrix: the centre is a weighted mean of the points, so only the
     weights are kept, and a step costs N² whatever D is.

@@ -1,4 +1,4 @@
-"""The embedded reasoners, and the one way from a name or a path to a folder."""
+"""The embedded reasoners; resolves the names and paths of reasoners and samplers to folders."""
 
 from pathlib import Path
 
