@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.options import Json
+from cli.options import Json, track
 
 
 def models_command(
@@ -18,6 +18,9 @@ def models_command(
 ) -> None:
     """List the embedded reasoners, and any folders given: kind, thoughts, samplers, fingerprint.
 
+    `reproducible` is measured here, on this machine: `bits` if one seed gives the same bits in any
+    batch, `tokens` if rounding may differ.
+
     [bold]Examples[/bold]
 
     gts models
@@ -26,8 +29,9 @@ def models_command(
     """
     from latent.zoo import embedded_models, resolve_model
 
-    listed = [_describe(name, folder) for name, folder in embedded_models().items()]
-    listed += [_describe(folder.name, resolve_model(str(folder))) for folder in folders or ()]
+    found = dict(embedded_models())
+    found |= {folder.name: resolve_model(str(folder)) for folder in folders or ()}
+    listed = [_describe(name, found[name]) for name in track(found, "checking")]
     if as_json:
         typer.echo(json.dumps(listed, indent=2))
     else:
@@ -35,9 +39,11 @@ def models_command(
 
 
 def _describe(name: str, folder: Path) -> dict[str, Any]:
-    from latent.folders import fingerprint, read_format, read_sampler_card, sampler_folders
+    import latent
+    from latent.folders import read_sampler_card, sampler_folders
 
-    format = read_format(folder)
+    reasoner = latent.load(str(folder))
+    promise, format = reasoner.reproducibility, reasoner.format
     samplers = {name: read_sampler_card(path) for name, path in sampler_folders(folder).items()}
     return {
         "name": name,
@@ -45,7 +51,9 @@ def _describe(name: str, folder: Path) -> dict[str, Any]:
         "thoughts": format.thoughts,
         "samplers": {name: card.results for name, card in samplers.items()},
         "results": format.provenance.get("results", {}),
-        "fingerprint": fingerprint(folder),
+        "fingerprint": reasoner.fingerprint,
+        "reproducible": promise.kind,
+        "reproducible_reason": promise.reason,
         "folder": str(folder),
     }
 
@@ -60,7 +68,7 @@ def _print(listed: list[dict[str, Any]]) -> None:
         )
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("name", "kind", "thoughts", "samplers", "fingerprint"):
+    for title in ("name", "kind", "thoughts", "samplers", "reproducible", "fingerprint"):
         table.add_column(title)
     for model in listed:
         names = ("gts" if name == "default" else f"gts:{name}" for name in model["samplers"])
@@ -69,6 +77,7 @@ def _print(listed: list[dict[str, Any]]) -> None:
             model["kind"],
             str(model["thoughts"]),
             ", ".join(names) or "-",
+            model["reproducible"],
             model["fingerprint"][:12],
         )
     Console().print(table)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import torch
+import torch.nn.functional as F
 
 from latent.answers import parse_answer
 from latent.batch import LaneBatch
 from latent.noise import Site
 from latent.reasoner import Reasoner
 
-__all__ = ["Decoded", "decode"]
+__all__ = ["Decoded", "decode", "log_normaliser"]
 
 
 @dataclass(frozen=True)
@@ -110,5 +111,16 @@ def _choose(
         sampled = (cumulative < drawn * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
         is_reasoning = (batch.is_sampled & (starts < 0)).to(logits.device)
         chosen = torch.where(is_reasoning, sampled, chosen)
-    picked = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+    picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
     return chosen.cpu(), picked.double().cpu()
+
+
+def log_normaliser(logits: torch.Tensor) -> torch.Tensor:
+    """Logsumexp over the vocabulary: (T, V) → (T,).
+
+    An odd V is padded: the loop over all T × V numbers rounds differently in its last, incomplete
+    vector, which a whole block of rows (see `lanes.row_block`) has only if V is odd.
+    """
+    if logits.shape[-1] % 2:
+        logits = F.pad(logits, (0, 1), value=float("-inf"))
+    return logits.logsumexp(-1)

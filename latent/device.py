@@ -1,6 +1,10 @@
 """Resolves --device and --dtype to what torch understands."""
 
 import re
+import signal
+import subprocess
+import sys
+from functools import cache
 
 import torch
 
@@ -40,4 +44,28 @@ def resolve_dtype(text: str, device: torch.device) -> torch.dtype:
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     if text not in _DTYPES:
         raise InputError(f"unknown dtype {text!r}; use auto, {', '.join(_DTYPES)}", param="dtype")
+    if device.type == "cpu" and text in ("bf16", "fp16"):
+        failure = _try_product(_DTYPES[text])
+        if failure:
+            raise InputError(
+                f"{text} does not work on this CPU: a matrix product {failure}; use fp32",
+                param="dtype",
+            )
     return _DTYPES[text]
+
+
+@cache
+def _try_product(dtype: torch.dtype) -> str | None:
+    """Multiply in a child process; return how that failed, or None.
+
+    A virtual machine may announce matrix instructions that it does not have, and the process that
+    tries them is killed. So a child tries them first.
+    """
+    code = f"import torch; x = torch.ones(64, 64, dtype={dtype}); torch.nn.functional.linear(x, x)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode < 0:
+        return f"was killed by {signal.Signals(-done.returncode).name}"
+    if done.returncode > 0:
+        lines = done.stderr.strip().splitlines() or [f"ended with exit code {done.returncode}"]
+        return f"failed: {lines[-1]}"
+    return None

@@ -202,7 +202,10 @@ class LaneCache(Cache):
     def _times_prompt(self, rows: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
         """Multiply (R, H, n, a) by (R, H, a, b) in whole blocks of rows: (R, H, n, b)."""
         count = rows.shape[2]
-        return (F.pad(rows, (0, 0, 0, -count % self._row_block)) @ prompt)[:, :, :count]
+        missing = -count % self._row_block
+        if missing == 0:  # padding by nothing would copy
+            return rows @ prompt
+        return (F.pad(rows, (0, 0, 0, missing)) @ prompt)[:, :, :count]
 
     def _attention_mask(self, layer: int, heads: int, group: _Group) -> torch.Tensor:
         """Line the mask by absolute position up with [prompt | suffix]: (n, heads, P + used)."""

@@ -37,7 +37,7 @@ def log_complement(logprobs: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
 
 
 def answer_log_odds(token_logprobs: torch.Tensor, complements: torch.Tensor) -> torch.Tensor:
-    """logit p(whole answer) from log p and log(1 − p) of its tokens, each (…, tokens): (…,).
+    """Logit p(whole answer) from log p and log(1 − p) of its tokens, each (…, tokens): (…,).
 
     1 − Πp is the sum over tokens of being right up to there and wrong then: no cancellation.
     """

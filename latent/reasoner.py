@@ -270,7 +270,7 @@ class Reasoner:
         slot: int | torch.Tensor,
         masks: DropoutMasks | None = None,
     ) -> torch.Tensor:
-        """Feed one input per lane (T, D) at a suffix slot; return states after the final norm, (T, D)."""
+        """Feed an input per lane (T, D) at a suffix slot; return states after the final norm, (T, D)."""
         cache.masks = masks
         with self._dropout.applying(masks):
             output = self._decoder(

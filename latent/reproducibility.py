@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from latent.batch import Ask, LaneBatch
+from latent.decoding import log_normaliser
 from latent.samplers import GaussianThoughtSampler, LearnedSampler
 from latent.specs import SamplerSpec
 
@@ -78,7 +79,7 @@ def _run(reasoner: "Reasoner", sampler: LearnedSampler, asks: Sequence[Ask]) -> 
     z = sampler.perturb(context.to(reasoner.compute_dtype), epsilon).to(context.dtype)
     hidden = reasoner.step(context + z, batch.cache, 0)
     logits = reasoner.logits(hidden)
-    whole = torch.cat((hidden.to(logits.dtype), logits, logits.logsumexp(-1, keepdim=True)), dim=-1)
+    whole = torch.cat((hidden.to(logits.dtype), logits, log_normaliser(logits)[:, None]), dim=-1)
     rows = batch.rows_of[0]
     return whole[rows.start : rows.stop]
 
