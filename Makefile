@@ -17,7 +17,7 @@ serve: $(STAMP)
 	$(VENV)/bin/gts serve
 
 test: $(STAMP)
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest --numprocesses 2 --dist loadscope
 
 train: $(STAMP)
 	$(MAKE) --jobs=2 --file=trainer/reproduce.mk
