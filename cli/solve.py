@@ -175,7 +175,8 @@ def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> 
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
     from latent.zoo import resolve_model
-    from service.api.schemas import Solved, solve_response
+    from service.api.conversion import solve_response
+    from service.engine.job import Solved
 
     vote = parse_vote(asked.vote)
     budget_indices(asked.budget)  # a bad budget is said before anything is loaded
@@ -199,6 +200,7 @@ def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> 
         budget=asked.budget,
         prompt_tokens=solution.rollout.prefix.length,
         thoughts=reasoner.format.thoughts,
+        answer_tokens=sum(len(each.tokens) for each in solution.rollout.trajectories),
         trajectories=solution.rollout.trajectories,
         tally=solution.tally,
         timing=solution.rollout.timing,

@@ -1,4 +1,4 @@
-"""When a replica is beyond help. Knows no Ray."""
+"""Decides when a replica should be replaced. Knows no Ray."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class _Engine(Protocol):
 
 
 class Health:
-    """Forgives an engine that restarts its worker, but not one that stays without."""
+    """Tolerates an engine that restarts its worker, but not one that stays without."""
 
     def __init__(
         self, engine: _Engine, start_seconds: float, clock: Callable[[], float] = time.monotonic

@@ -1,6 +1,6 @@
-"""Where Prometheus finds each replica: a metrics port of its own, and the list of all of them.
+"""The metrics port of each replica, and the list of all ports for Prometheus.
 
-Through Serve's proxy, /metrics would be another replica's at every scrape. Knows no Ray.
+Through Serve's proxy every scrape of /metrics would reach another replica. Knows no Ray.
 """
 
 import time
@@ -14,7 +14,7 @@ FORGET_SECONDS = 30.0  # three health checks: a replica that was killed leaves t
 
 
 class MetricsPort:
-    """A registry at a free port of this node."""
+    """Serves a registry at a free port of this node."""
 
     def __init__(self, registry: CollectorRegistry, host: str) -> None:
         self._server, self._thread = start_http_server(0, host, registry)
@@ -28,22 +28,22 @@ class MetricsPort:
 
 
 class Targets:
-    """The metrics ports of all replicas. One that restarts is told them again within seconds."""
+    """The metrics ports of all replicas. After its restart they are added again within seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: dict[str, float] = {}
+        self._last_seen: dict[str, float] = {}
 
-    async def tell(self, address: str) -> None:
-        """Note that a replica lives."""
-        self._told[address] = self._clock()
+    async def add(self, address: str) -> None:
+        """Record that a replica is alive."""
+        self._last_seen[address] = self._clock()
 
-    async def forget(self, address: str) -> None:
-        """Note that a replica has stopped."""
-        self._told.pop(address, None)
+    async def remove(self, address: str) -> None:
+        """Record that a replica has stopped."""
+        self._last_seen.pop(address, None)
 
     async def all(self) -> list[str]:
-        """Give the ports of those who have been heard of lately."""
+        """The ports of the replicas that were alive lately."""
         oldest = self._clock() - FORGET_SECONDS
-        self._told = {address: told for address, told in self._told.items() if told >= oldest}
-        return sorted(self._told)
+        self._last_seen = {port: seen for port, seen in self._last_seen.items() if seen >= oldest}
+        return sorted(self._last_seen)

@@ -1,12 +1,14 @@
-"""The device process: takes rounds off its connection, runs them, reports. One per device."""
+"""The worker process, one per device: loads the models, runs the rounds that it is sent, reports."""
 
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
@@ -46,7 +48,7 @@ _SNR_LANES = 16
 
 
 def main(connection: Connection, config: WorkerConfig) -> None:
-    """Serve rounds until the connection closes. Signals are the API process's business."""
+    """Run rounds until the connection closes. The API process handles signals, and ends this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     set_up_logging(config.log_format)
@@ -70,7 +72,7 @@ def main(connection: Connection, config: WorkerConfig) -> None:
 
 
 class Worker:
-    """The models on one device, and how a round is run on them."""
+    """The models on one device, and the rounds that run on them."""
 
     def __init__(self, config: WorkerConfig) -> None:
         torch.set_num_threads(config.threads)
@@ -82,7 +84,7 @@ class Worker:
         self._prefixes = PrefixCache(config.prefix_cache_bytes)
 
     def warm_up(self) -> None:
-        """Load every sampler and run each model once: what is wrong or slow shows before a request."""
+        """Load every sampler and run each model once, so that errors and slow first passes come now."""
         for name, reasoner in self._models.items():
             for sampler in sampler_folders(self._places[name].folder):
                 self._sampler(name, "gts" if sampler == DEFAULT_SAMPLER else f"gts:{sampler}")
@@ -90,32 +92,33 @@ class Worker:
             rollout(reasoner, plain, [Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))])
 
     def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
-        """Run a round, or make what room can be made for another try."""
+        """Run a round; if it does not fit the memory, free what can be freed for another try."""
         try:
             return self._run(task)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        # Only here, since the exception held the failed round's tensors.
+        # Here and not in the handler, since the exception holds the failed round's tensors.
         self._prefixes.clear()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         return OutOfMemory(task.round_id)
 
     def _run(self, task: RoundTask) -> RoundReport:
-        """Prepare, roll out, report. A bad question fails alone."""
+        """Encode the questions, roll them out, report. A bad question fails alone."""
         started = time.perf_counter()
         self._prefixes.hits = self._prefixes.misses = 0
-        work = self._solve if task.kind == "solve" else self._diagnose
+        kind, model, spec = task.group
+        work = self._solve if kind == "solve" else self._diagnose
         results: dict[str, LaneReport | Failure] = {}
         try:
-            reasoner, sampler = self._models[task.model], self._sampler(task.model, task.sampler)
+            reasoner, sampler = self._models[model], self._sampler(model, spec)
             asks: dict[str, Ask] = {}
             for item in task.tasks:
                 try:
                     asks[item.job_id] = self._ask(reasoner, item)
                 except GtsError as error:
-                    results[item.job_id] = _blame(error)
+                    results[item.job_id] = _failure(error)
                 except Exception as error:
                     if is_out_of_memory(error):
                         raise
@@ -125,7 +128,7 @@ class Worker:
             work = partial(work, reasoner, sampler, task.lane_limit)
             results |= self._isolated(work, good, asks)
         except GtsError as error:
-            results = {item.job_id: _blame(error) for item in task.tasks}
+            results = {item.job_id: _failure(error) for item in task.tasks}
         seconds = time.perf_counter() - started
         return RoundReport(
             task.round_id, results, seconds, self._prefixes.hits, self._prefixes.misses
@@ -137,13 +140,13 @@ class Worker:
         tasks: Sequence[Task],
         asks: dict[str, Ask],
     ) -> dict[str, LaneReport | Failure]:
-        """Run all together; if that raises, each by itself, so that only the culprits fail."""
+        """Run all together; if that raises, each by itself, so that only the ones at fault fail."""
         try:
             return work(tasks, asks) if tasks else {}
         except torch.AcceleratorError:
-            raise  # it leaves a device that only a new process can use
+            raise  # afterwards only a new process can use the device
         except GtsError as error:
-            failure = _blame(error)
+            failure = _failure(error)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -170,7 +173,11 @@ class Worker:
         reports: dict[str, LaneReport | Failure] = {}
         for item, result in zip(tasks, done, strict=True):
             self._prefixes.put(reasoner, asks[item.job_id].prompt, result.prefix)
-            reports[item.job_id] = _report(item, result, _snr(sampler, result))
+            finals = result.final_thoughts if item.wants_thoughts else None
+            thoughts = None if finals is None else finals.double().cpu().numpy()
+            reports[item.job_id] = _report(
+                result, snr=_snr(sampler, result), final_thoughts=thoughts
+            )
         return reports
 
     def _diagnose(
@@ -186,9 +193,7 @@ class Worker:
             truth = None if item.answer is None else parse_answer(item.answer)
             done, measures = diagnose(reasoner, sampler, asks[item.job_id], truth, lane_limit)
             self._prefixes.put(reasoner, asks[item.job_id].prompt, done.prefix)
-            reports[item.job_id] = LaneReport(
-                done.trajectories, done.prefix.length, done.timing, diagnosis=measures
-            )
+            reports[item.job_id] = _report(done, diagnosis=measures)
         return reports
 
     def _ask(self, reasoner: Reasoner, item: Task) -> Ask:
@@ -204,7 +209,11 @@ class Worker:
 
     def _load(self, place: ModelPlace) -> Reasoner:
         return load_reasoner(
-            place.folder, name=place.name, device=str(self._device), dtype=self._dtype
+            place.folder,
+            name=place.name,
+            device=str(self._device),
+            dtype=self._dtype,
+            known_fingerprint=place.fingerprint,
         )
 
     def _sampler(self, model: str, text: str) -> Sampler:
@@ -214,31 +223,33 @@ class Worker:
         spec = SamplerSpec.parse(text)
         folder = resolve_sampler(self._places[model].folder, spec)
         sampler = load_sampler(self._models[model], spec, folder)
-        if isinstance(sampler, LearnedSampler):  # the others are the users' to invent, and free
+        if isinstance(sampler, LearnedSampler):  # the others have no weights, and unbounded specs
             self._learned[key] = sampler
         return sampler
 
 
-def _report(item: Task, result: Rollout, snr: tuple[float, ...] | None) -> LaneReport:
-    finals = result.final_thoughts if item.wants_thoughts else None
+def _report(result: Rollout, **more: Any) -> LaneReport:
+    """Report a rollout without its tokens and their log-probabilities: only the counts are used."""
     return LaneReport(
-        trajectories=result.trajectories,
+        trajectories=tuple(
+            replace(each, tokens=(), token_logprobs=()) for each in result.trajectories
+        ),
+        answer_tokens=tuple(len(each.tokens) for each in result.trajectories),
         prompt_tokens=result.prefix.length,
         timing=result.timing,
-        snr=snr,
-        final_thoughts=None if finals is None else finals.double().cpu().numpy(),
+        **more,
     )
 
 
 def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
-    """Give SNR per thought, from a few lanes: it is a gauge, and the heads cost time."""
+    """SNR per thought, measured on a few lanes only: the heads take time, and it is but a gauge."""
     contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
     heads = heads_of(sampler, contexts)
     return None if heads is None else tuple(heads.snr)
 
 
-def _blame(error: GtsError) -> Failure:
-    """Blame the user for a bad input only; what is wrong with our own files goes into the log."""
+def _failure(error: GtsError) -> Failure:
+    """Show the user an error in the input; errors in the server's own files go into the log."""
     if isinstance(error, InputError):
         return Failure(str(error), error.param, is_users=True)
     _log.error("a round failed: %s", error)

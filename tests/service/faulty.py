@@ -1,15 +1,17 @@
 """`gts` with a real worker that fails when a question tells it to: for tests of what happens then.
 
 "die": the process kills itself; "raise": the rollout raises; "memory": rounds of more than 16 lanes do
-not fit the device; "no room": none does; "slow": every round takes half a second longer; "hang": no
-round ends.
+not fit the device; "no room": none does; "hang": no round ends; "slow": every round takes half a second
+longer; "until PATH": a round waits for this file to exist; "first until PATH": all but the first do.
 """
 
 import os
+import re
 import signal
 import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -28,6 +30,10 @@ class FaultyWorker(service.worker.worker.Worker):
             time.sleep(0.5)
         if "hang" in text:
             time.sleep(3600)
+        is_first = any(0 in item.indices for item in task.tasks)
+        if (wanted := re.search(r"until (\S+)", text)) and not ("first" in text and is_first):
+            while not Path(wanted[1]).exists():
+                time.sleep(0.01)
         if "die" in text:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().run(task)

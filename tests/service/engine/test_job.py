@@ -1,8 +1,10 @@
+"""The stop rule of an adaptive budget, and the answer at a deadline."""
+
 from dataclasses import dataclass
 
 import pytest
 
-from service.engine.stopping import certainty_of, checkpoints
+from service.engine.job import certainty_of, checkpoints
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ import pytest
 from tests.reasoners import QUESTIONS
 from tests.service.server import RunningServer
 
+pytestmark = pytest.mark.load
+
 CLIENTS, SECONDS = 64, 30
 BODIES = [
     {"question": question, "budget": budget, "seed": seed, "include": ["trajectories"], **more}
