@@ -1,6 +1,7 @@
 """The service's Prometheus metrics: base units, and only labels that cannot grow without bound."""
 
 from collections import Counter as Counts
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -9,7 +10,8 @@ from service.engine.job import Solved
 from service.engine.messages import LaneReport, RoundReport, RoundTask
 
 if TYPE_CHECKING:
-    from service.engine.engine import Engine
+    from service.engine.pool import Pool
+    from service.engine.scheduler import Scheduler
     from service.models import Catalog
 
 __all__ = ["Metrics", "kind_of"]
@@ -84,13 +86,13 @@ class Metrics:
         for model in catalog.all():
             info.labels(model.name, model.format.kind, model.fingerprint[:12]).set(1)
 
-    def watch(self, engine: "Engine") -> None:
-        """Read the gauges from the engine at every scrape."""
-        self._waiting_lanes.set_function(lambda: engine.waiting_lanes)
-        self._waiting_jobs.set_function(lambda: engine.waiting_jobs)
-        self._running_lanes.set_function(lambda: engine.running_lanes)
-        self._open_jobs.set_function(lambda: engine.open_jobs)
-        self._ready.set_function(lambda: float(engine.is_ready))
+    def watch(self, scheduler: "Scheduler", pool: "Pool", is_ready: Callable[[], bool]) -> None:
+        """Read the gauges of the queue and the devices at every scrape."""
+        self._waiting_lanes.set_function(lambda: scheduler.waiting_lanes)
+        self._waiting_jobs.set_function(lambda: scheduler.waiting_jobs)
+        self._running_lanes.set_function(lambda: pool.running_lanes)
+        self._open_jobs.set_function(lambda: len(scheduler.jobs))
+        self._ready.set_function(is_ready)
 
     def observe_round(self, round: RoundTask, report: RoundReport) -> None:
         """Count a finished round."""

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
@@ -54,39 +53,6 @@ class ServedModel:
                 f"{self.name} has no sampler {str(spec)!r}; it has {known}", param="sampler"
             )
         return spec
-
-    def describe(self) -> dict[str, Any]:
-        """The fields of /v1/models."""
-        return {
-            "id": self.name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "gts",
-            "kind": self.format.kind,
-            "thoughts": self.format.thoughts,
-            "width": self.width,
-            "fingerprint": self.fingerprint,
-            "results": self.format.provenance.get("results", {}),
-            "samplers": [
-                {
-                    "spec": "gts" if name == DEFAULT_SAMPLER else f"gts:{name}",
-                    "reasoner_fingerprint": card.reasoner_fingerprint,
-                    "results": card.results,
-                }
-                for name, card in self.samplers.items()
-            ],
-            "calibrations": [
-                {
-                    "sampler": one.sampler,
-                    "vote": one.vote,
-                    "ece": one.ece,
-                    "questions": one.questions,
-                    "data": one.data,
-                    "budgets": one.budgets,
-                }
-                for one in self.calibrations.fitted
-            ],
-        }
 
 
 class Catalog:

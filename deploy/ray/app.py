@@ -16,8 +16,7 @@ from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 
 from deploy.ray.disconnects import Disconnects
-from deploy.ray.health import Health
-from deploy.ray.scrape import MetricsPort, Targets
+from deploy.ray.monitoring import Health, MetricsPort, Targets
 from latent.errors import InputError
 from service.api.app import build_app
 from service.api.routes import State

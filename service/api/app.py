@@ -14,8 +14,8 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from latent.errors import GtsError
-from service.api.middleware import RequestMiddleware
-from service.api.routes import State, error_response, router
+from service.api.middleware import RequestMiddleware, error_response
+from service.api.routes import State, router
 from service.engine.engine import Engine
 from service.engine.process import WorkerMain, worker_main
 from service.errors import ServiceError, as_service_error, invalid_field, invalid_request

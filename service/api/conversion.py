@@ -6,11 +6,16 @@ from decimal import Decimal
 from latent.answers import show_answer
 from latent.calibration import confidence_of
 from latent.errors import InputError, SpecError
+from latent.folders import DEFAULT_SAMPLER
 from latent.trajectory import DETERMINISTIC, budget_indices
 from latent.votes import Tally
 from service.api.schemas import (
+    CalibrationOut,
     CandidateOut,
     DiagnoseRequest,
+    LimitsOut,
+    ModelOut,
+    SamplerInfoOut,
     SolveRequest,
     SolveResponse,
     TimingOut,
@@ -21,7 +26,7 @@ from service.engine.job import Job, Solved
 from service.models import Catalog, ServedModel
 from service.settings import Settings
 
-__all__ = ["candidates_out", "diagnose_jobs", "solve_job", "solve_response"]
+__all__ = ["candidates_out", "diagnose_jobs", "model_out", "solve_job", "solve_response"]
 
 _SOLVE_BUDGET, _DIAGNOSE_BUDGET = 8, 32
 
@@ -95,17 +100,9 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
     """Make the response of a solved question, the same for the API and `gts solve --json`."""
     winner, count, timing = solved.tally.winner, len(solved.trajectories), solved.timing
     confidence = confidence_of(solved.tally, solved.calibration)
-    shown = solved.trajectories if with_trajectories else ()
-    trajectories = [
-        TrajectoryOut(
-            index=each.index,
-            text=each.text,
-            answer=show_answer(each.answer),
-            logprob=each.logprob,
-            confidence=each.confidence,
-        )
-        for each in shown
-    ]
+    shown = None
+    if with_trajectories:
+        shown = [TrajectoryOut.model_validate(each) for each in solved.trajectories]
     return SolveResponse(
         id=request_id,
         model=solved.model,
@@ -132,22 +129,43 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
             decode=timing.decode * 1e3,
             total=solved.total_seconds * 1e3,
         ),
-        trajectories=trajectories if with_trajectories else None,
+        trajectories=shown,
     )
 
 
 def candidates_out(tally: Tally) -> list[CandidateOut]:
     """The candidates of a vote, winner first."""
-    return [
-        CandidateOut(
-            answer=show_answer(candidate.answer),
-            votes=candidate.votes,
-            share=candidate.share,
-            confidence=candidate.confidence,
-            trajectories=list(candidate.trajectories),
-        )
-        for candidate in tally.candidates
-    ]
+    return [CandidateOut.model_validate(candidate) for candidate in tally.candidates]
+
+
+def model_out(model: ServedModel, settings: Settings) -> ModelOut:
+    """Describe a model for /v1/models."""
+    return ModelOut(
+        id=model.name,
+        object="model",
+        created=0,
+        owned_by="gts",
+        kind=model.format.kind,
+        thoughts=model.format.thoughts,
+        width=model.width,
+        fingerprint=model.fingerprint,
+        results=model.format.provenance.get("results", {}),
+        samplers=[
+            SamplerInfoOut(
+                spec="gts" if name == DEFAULT_SAMPLER else f"gts:{name}",
+                reasoner_fingerprint=card.reasoner_fingerprint,
+                results=card.results,
+            )
+            for name, card in model.samplers.items()
+        ],
+        calibrations=[CalibrationOut.model_validate(each) for each in model.calibrations.fitted],
+        limits=LimitsOut(
+            budget=settings.max_budget,
+            question_chars=settings.max_question_chars,
+            questions=settings.max_questions,
+            samplers=settings.max_samplers,
+        ),
+    )
 
 
 def _check_limits(question: str, budget: int, settings: Settings) -> None:

@@ -17,7 +17,7 @@ from service.errors import ServiceError, invalid_request
 from service.metrics import Metrics
 from service.settings import Settings
 
-__all__ = ["App", "Message", "Receive", "RequestMiddleware", "Send"]
+__all__ = ["App", "Message", "Receive", "RequestMiddleware", "Send", "error_response"]
 
 _log = logging.getLogger("gts.requests")
 
@@ -98,15 +98,14 @@ class RequestMiddleware:
             await self._app(scope, counted, send_with_id)
         except ServiceError as error:
             is_refused = _has_body(headers)
-            await _answer(error, scope, receive, send_with_id)
+            await error_response(error)(scope, receive, send_with_id)
         except Exception:
             _log.exception("unexpected", extra={"request_id": request_id})
             if not has_begun:
                 unexpected = ServiceError("something went wrong here; the log says what")
-                await _answer(unexpected, scope, receive, send_with_id)
+                await error_response(unexpected)(scope, receive, send_with_id)
         finally:
-            final = 499 if log_fields.pop("is_disconnected", False) else status
-            self._record(scope, log_fields, final, time.perf_counter() - started)
+            self._record(scope, log_fields, status, time.perf_counter() - started)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
         is_open = path in _PROBES or (path == "/metrics" and not self._settings.protect_metrics)
@@ -175,8 +174,6 @@ async def _discard(receive: Receive) -> None:
                 is_more = message.get("more_body", False)
 
 
-async def _answer(
-    error: ServiceError, scope: MutableMapping[str, Any], receive: Receive, send: Send
-) -> None:
-    response = JSONResponse(error.body(), status_code=error.status, headers=error.headers())
-    await response(scope, receive, send)
+def error_response(error: ServiceError) -> JSONResponse:
+    """Make the response of an error."""
+    return JSONResponse(error.body(), status_code=error.status, headers=error.headers())

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from latent.errors import GtsError
-from service.api.conversion import diagnose_jobs, solve_job, solve_response
+from service.api.conversion import diagnose_jobs, model_out, solve_job, solve_response
 from service.api.schemas import (
     DiagnoseRequest,
     DiagnoseResponse,
     HealthResponse,
-    LimitsOut,
-    ModelOut,
     ModelsResponse,
     SamplerDiagnosisOut,
     SolveManyResponse,
@@ -35,7 +33,7 @@ from service.metrics import Metrics, kind_of
 from service.models import Catalog
 from service.settings import Settings
 
-__all__ = ["State", "error_response", "router"]
+__all__ = ["State", "router"]
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}
@@ -179,15 +177,7 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
 @router.get("/v1/models", responses={401: _ERRORS[401]})
 async def models(state: StateDep) -> ModelsResponse:
     """List the models that are served, their samplers, sizes, fingerprints and limits."""
-    settings = state.settings
-    limits = LimitsOut(
-        budget=settings.max_budget,
-        question_chars=settings.max_question_chars,
-        questions=settings.max_questions,
-        samplers=settings.max_samplers,
-    )
-    described = [ModelOut(**model.describe(), limits=limits) for model in state.catalog.all()]
-    return ModelsResponse(data=described)
+    return ModelsResponse(data=[model_out(each, state.settings) for each in state.catalog.all()])
 
 
 @router.get("/livez")
@@ -214,27 +204,22 @@ async def _results(
     request: Request, state: State, jobs: list[Job]
 ) -> list[Solved | dict[str, Any] | ServiceError]:
     """Wait for jobs; if the client disconnects first, free their lanes."""
-    disconnected = asyncio.create_task(_disconnected(request))
+    disconnected = asyncio.ensure_future(_disconnected(request))
     everyone = asyncio.gather(*(job.result for job in jobs), return_exceptions=True)
     try:
-        await asyncio.wait(
-            {disconnected, asyncio.ensure_future(everyone)}, return_when=asyncio.FIRST_COMPLETED
-        )
+        either: set[asyncio.Future[Any]] = {disconnected, everyone}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not everyone.done():
-            request.state.log_fields["is_disconnected"] = True
             for job in jobs:
                 state.engine.cancel(job)
-        found = await everyone
+            raise ServiceError("the client went away", status=499, code="cancelled")
     finally:
         disconnected.cancel()
     results: list[Solved | dict[str, Any] | ServiceError] = []
-    for result in found:
-        if isinstance(result, asyncio.CancelledError):
-            results.append(ServiceError("the client went away", status=499, code="cancelled"))
-        elif isinstance(result, BaseException) and not isinstance(result, ServiceError):
+    for result in everyone.result():
+        if isinstance(result, BaseException) and not isinstance(result, ServiceError):
             raise result
-        else:
-            results.append(result)
+        results.append(result)
     return results
 
 
@@ -248,8 +233,3 @@ def _add_log_fields(request: Request, state: State, job: Job) -> None:
     if state.settings.log_questions:
         fields["question"] = job.question
     request.state.log_fields.update(fields)
-
-
-def error_response(error: ServiceError) -> JSONResponse:
-    """Make the response of an error."""
-    return JSONResponse(error.body(), status_code=error.status, headers=error.headers())

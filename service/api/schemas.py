@@ -1,14 +1,17 @@
 """The JSON bodies of the API, in and out. Pydantic only, so that the client can import them."""
 
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from latent.answers import show_answer
 from latent.trajectory import MAX_SEED
 from latent.votes import VoteKind
 from service.errors import ErrorResponse
 
 __all__ = [
+    "CalibrationOut",
     "CandidateOut",
     "DiagnoseRequest",
     "DiagnoseResponse",
@@ -16,7 +19,9 @@ __all__ = [
     "LimitsOut",
     "ModelOut",
     "ModelsResponse",
+    "RoundEvent",
     "SamplerDiagnosisOut",
+    "SamplerInfoOut",
     "SolveManyResponse",
     "SolveRequest",
     "SolveResponse",
@@ -100,13 +105,20 @@ class DiagnoseRequest(_Body):
 
 
 class _Out(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+def _show(answer: object) -> object:
+    return show_answer(answer) if isinstance(answer, Decimal) else answer
+
+
+AnswerText = Annotated[str | None, BeforeValidator(_show)]
 
 
 class CandidateOut(_Out):
     """One distinct answer; `answer` is null for the trajectories whose answer could not be read."""
 
-    answer: str | None
+    answer: AnswerText
     votes: int
     share: float = Field(description="Its part of the score under the chosen vote, 0 to 1.")
     confidence: float = Field(description="Mean confidence of its trajectories.")
@@ -139,7 +151,7 @@ class TrajectoryOut(_Out):
 
     index: int
     text: str
-    answer: str | None
+    answer: AnswerText
     logprob: float = Field(
         description="Mean log-probability of the answer's tokens, with end-of-text."
     )
@@ -167,6 +179,14 @@ class SolveResponse(_Out):
     usage: UsageOut
     timing_ms: TimingOut
     trajectories: list[TrajectoryOut] | None = None
+
+
+class RoundEvent(_Out):
+    """The candidates after one more round of a streamed question."""
+
+    id: str
+    budget_used: int
+    candidates: list[CandidateOut]
 
 
 class SolveManyResponse(_Out):

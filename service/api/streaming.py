@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from service.api.conversion import candidates_out, solve_response
+from service.api.schemas import RoundEvent
 from service.engine.engine import Engine
 from service.engine.job import Job, Solved
 from service.errors import ServiceError
@@ -36,9 +37,10 @@ async def events(
                 continue
             if tally is not None:
                 votes = sum(candidate.votes for candidate in tally.candidates)
-                candidates = [each.model_dump() for each in candidates_out(tally)]
-                data = {"id": job.request_id, "budget_used": votes, "candidates": candidates}
-                yield _event("round", json.dumps(data))
+                event = RoundEvent(
+                    id=job.request_id, budget_used=votes, candidates=candidates_out(tally)
+                )
+                yield _event("round", event.model_dump_json())
         error = job.result.exception()
         log_fields["stream_outcome"] = "error" if error else "ok"
         if isinstance(error, ServiceError):

@@ -23,6 +23,7 @@ from service.api.schemas import (
     DiagnoseResponse,
     ModelOut,
     ModelsResponse,
+    RoundEvent,
     SolveManyResponse,
     SolveResponse,
 )
@@ -32,7 +33,7 @@ from service.client.wire import (
     DiagnoseOptions,
     Peer,
     Retries,
-    RoundEvent,
+    Shape,
     SolveOptions,
     Tries,
     ask,
@@ -73,15 +74,13 @@ class Client:
 
     def solve(self, question: str, **options: Unpack[SolveOptions]) -> SolveResponse:
         """Draw trajectories of a question and vote."""
-        response = self._send(ask("/solve", question, options))
-        return self._peer.read(SolveResponse, response.content)
+        return self._call(SolveResponse, ask("/solve", question, options))
 
     def solve_many(
         self, questions: Sequence[str], **options: Unpack[SolveOptions]
     ) -> list[SolveResponse | ErrorResponse]:
         """Solve several, all with one seed: a result or an error for each, in order."""
-        response = self._send(ask("/solve", list(questions), options))
-        return self._peer.read(SolveManyResponse, response.content).results
+        return self._call(SolveManyResponse, ask("/solve", list(questions), options)).results
 
     def stream(
         self, question: str, **options: Unpack[SolveOptions]
@@ -102,12 +101,14 @@ class Client:
 
     def diagnose(self, question: str, **options: Unpack[DiagnoseOptions]) -> DiagnoseResponse:
         """Measure how samplers explore a question."""
-        response = self._send(ask("/diagnose", question, options))
-        return self._peer.read(DiagnoseResponse, response.content)
+        return self._call(DiagnoseResponse, ask("/diagnose", question, options))
 
     def models(self) -> list[ModelOut]:
         """List the models that are served, the default first."""
-        return self._peer.read(ModelsResponse, self._send(LIST_MODELS).content).data
+        return self._call(ModelsResponse, LIST_MODELS).data
+
+    def _call(self, shape: type[Shape], call: Call) -> Shape:
+        return self._peer.read(shape, self._send(call).content)
 
     def _send(self, call: Call) -> httpx.Response:
         tries = Tries(self._retries)
@@ -151,15 +152,14 @@ class AsyncClient:
 
     async def solve(self, question: str, **options: Unpack[SolveOptions]) -> SolveResponse:
         """Draw trajectories of a question and vote."""
-        response = await self._send(ask("/solve", question, options))
-        return self._peer.read(SolveResponse, response.content)
+        return await self._call(SolveResponse, ask("/solve", question, options))
 
     async def solve_many(
         self, questions: Sequence[str], **options: Unpack[SolveOptions]
     ) -> list[SolveResponse | ErrorResponse]:
         """Solve several, all with one seed: a result or an error for each, in order."""
-        response = await self._send(ask("/solve", list(questions), options))
-        return self._peer.read(SolveManyResponse, response.content).results
+        call = ask("/solve", list(questions), options)
+        return (await self._call(SolveManyResponse, call)).results
 
     async def stream(
         self, question: str, **options: Unpack[SolveOptions]
@@ -180,13 +180,14 @@ class AsyncClient:
 
     async def diagnose(self, question: str, **options: Unpack[DiagnoseOptions]) -> DiagnoseResponse:
         """Measure how samplers explore a question."""
-        response = await self._send(ask("/diagnose", question, options))
-        return self._peer.read(DiagnoseResponse, response.content)
+        return await self._call(DiagnoseResponse, ask("/diagnose", question, options))
 
     async def models(self) -> list[ModelOut]:
         """List the models that are served, the default first."""
-        response = await self._send(LIST_MODELS)
-        return self._peer.read(ModelsResponse, response.content).data
+        return (await self._call(ModelsResponse, LIST_MODELS)).data
+
+    async def _call(self, shape: type[Shape], call: Call) -> Shape:
+        return self._peer.read(shape, (await self._send(call)).content)
 
     async def _send(self, call: Call) -> httpx.Response:
         tries = Tries(self._retries)

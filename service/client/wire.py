@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from latent.errors import GtsError
 from latent.votes import VoteKind
-from service.api.schemas import CandidateOut, SolveResponse
+from service.api.schemas import RoundEvent, SolveResponse
 from service.errors import ErrorBody, ErrorResponse
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "DiagnoseOptions",
     "Peer",
     "Retries",
-    "RoundEvent",
+    "Shape",
     "SolveOptions",
     "StopOption",
     "Tries",
@@ -123,14 +123,6 @@ class DiagnoseOptions(TypedDict, total=False):
     budget: int
     seed: int | None
     model: str | None
-
-
-class RoundEvent(BaseModel):
-    """The candidates after one more round of a streamed question."""
-
-    id: str
-    budget_used: int
-    candidates: list[CandidateOut]
 
 
 @dataclass(frozen=True)

@@ -59,32 +59,12 @@ class Engine:
         ]
         self._scheduler = Scheduler(len(configs), settings.lane_limit, settings.round_seconds)
         self._pool = Pool(configs, main, settings.start_seconds, self._step)
-        metrics.watch(self)
+        metrics.watch(self._scheduler, self._pool, lambda: self.is_ready)
 
     @property
     def is_ready(self) -> bool:
         """Whether a request would be admitted and run now."""
         return self._pool.is_ready and not self._is_draining
-
-    @property
-    def waiting_lanes(self) -> int:
-        """Lanes that no round has taken yet."""
-        return self._scheduler.waiting_lanes
-
-    @property
-    def waiting_jobs(self) -> int:
-        """Jobs with such lanes."""
-        return self._scheduler.waiting_jobs
-
-    @property
-    def running_lanes(self) -> int:
-        """Lanes on the devices now."""
-        return self._pool.running_lanes
-
-    @property
-    def open_jobs(self) -> int:
-        """Jobs admitted and not answered."""
-        return len(self._scheduler.jobs)
 
     async def start(self) -> None:
         """Start the workers and wait until they are warm."""

@@ -7,14 +7,14 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latent.calibration import Calibration
 from latent.trajectory import Timing, Trajectory
-from latent.votes import Ballot, Tally, VoteKind, tally
+from latent.votes import Ballot, Candidate, Tally, VoteKind, tally
 from service.engine.messages import Group, Kind, LaneReport, Task
 from service.errors import DeadlineError, ServiceError
 
@@ -199,13 +199,6 @@ class Job:
         )
 
 
-class _Voted(Protocol):
-    @property
-    def answer(self) -> object | None: ...
-    @property
-    def votes(self) -> int: ...
-
-
 def checkpoints(budget: int) -> Iterator[int]:
     """Trajectory counts at which the stop rule is evaluated: 4, 8, 16 … below the budget."""
     count = _FIRST_CHECKPOINT
@@ -214,7 +207,7 @@ def checkpoints(budget: int) -> Iterator[int]:
         count *= 2
 
 
-def certainty_of(candidates: tuple[_Voted, ...]) -> float:
+def certainty_of(candidates: Sequence[Candidate]) -> float:
     """Posterior probability that the leader beats the runner-up, from a flat prior.
 
     With a and b votes that is P(p > ½) for p ~ Beta(a + 1, b + 1), which for whole numbers is the

@@ -149,11 +149,11 @@ class Pool:
             self._on_event(Event(device.index, message, device.take_round()))
 
     def _on_ready(self, device: _Device, message: Ready) -> None:
-        device.take_round()  # the start is over, and with it its alarm
-        if message.failure is not None:  # the process ends by itself
+        if message.failure is not None:  # the process now ends, or the alarm of its start rings
             if not self._end_start(message.failure):
                 _log.error("worker cannot start: %s", message.failure)
             return
+        device.take_round()  # cancels that alarm
         device.is_ready = True
         _log.info("worker ready", extra={"pid": message.pid, "device": message.device})
         if all(each.is_ready for each in self._devices):

@@ -43,6 +43,9 @@ __all__ = ["Worker", "main"]
 
 _log = logging.getLogger("gts.worker")
 
+Asked = Sequence[tuple[Task, Ask]]
+Results = dict[str, LaneReport | Failure]  # by job id
+
 _WARM_QUESTION = "1 + 1 ="
 _SNR_LANES = 16
 
@@ -107,72 +110,35 @@ class Worker:
     def _run(self, task: RoundTask) -> RoundReport:
         """Encode the questions, roll them out, report. A bad question fails alone."""
         started = time.perf_counter()
-        self._prefixes.hits = self._prefixes.misses = 0
+        cache = self._prefixes
+        cache.hits = cache.misses = 0
         kind, model, spec = task.group
-        work = self._solve if kind == "solve" else self._diagnose
-        results: dict[str, LaneReport | Failure] = {}
+        results: Results = {}
         try:
             reasoner, sampler = self._models[model], self._sampler(model, spec)
-            asks: dict[str, Ask] = {}
+            asked = []
             for item in task.tasks:
                 try:
-                    asks[item.job_id] = self._ask(reasoner, item)
-                except GtsError as error:
-                    results[item.job_id] = _failure(error)
+                    asked.append((item, self._ask(reasoner, item)))
                 except Exception as error:
-                    if is_out_of_memory(error):
-                        raise
-                    _log.exception("a question could not be read")
-                    results[item.job_id] = Failure("this question could not be read")
-            good = [item for item in task.tasks if item.job_id in asks]
-            work = partial(work, reasoner, sampler, task.lane_limit)
-            results |= self._isolated(work, good, asks)
+                    results[item.job_id] = _failure(error, "this question could not be read")
+            work = self._solve if kind == "solve" else self._diagnose
+            results |= _isolated(partial(work, reasoner, sampler, task.lane_limit), asked)
         except GtsError as error:
-            results = {item.job_id: _failure(error) for item in task.tasks}
+            failure = _failure(error, "the round failed")
+            results = {item.job_id: failure for item in task.tasks}
         seconds = time.perf_counter() - started
-        return RoundReport(
-            task.round_id, results, seconds, self._prefixes.hits, self._prefixes.misses
-        )
-
-    def _isolated(
-        self,
-        work: Callable[[Sequence[Task], dict[str, Ask]], dict[str, LaneReport | Failure]],
-        tasks: Sequence[Task],
-        asks: dict[str, Ask],
-    ) -> dict[str, LaneReport | Failure]:
-        """Run all together; if that raises, each by itself, so that only the ones at fault fail."""
-        try:
-            return work(tasks, asks) if tasks else {}
-        except torch.AcceleratorError:
-            raise  # afterwards only a new process can use the device
-        except GtsError as error:
-            failure = _failure(error)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            _log.exception("a rollout failed")
-            failure = Failure("the rollout failed on this question")
-        if len(tasks) == 1:
-            return {tasks[0].job_id: failure}
-        results: dict[str, LaneReport | Failure] = {}
-        for item in tasks:
-            results |= self._isolated(work, [item], asks)
-        return results
+        return RoundReport(task.round_id, results, seconds, cache.hits, cache.misses)
 
     def _solve(
-        self,
-        reasoner: Reasoner,
-        sampler: Sampler,
-        lane_limit: int,
-        tasks: Sequence[Task],
-        asks: dict[str, Ask],
-    ) -> dict[str, LaneReport | Failure]:
+        self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
+    ) -> Results:
         keeps = isinstance(sampler, LearnedSampler)
-        wanted = [asks[item.job_id] for item in tasks]
-        done = rollout(reasoner, sampler, wanted, keep_thoughts=keeps, lane_limit=lane_limit)
-        reports: dict[str, LaneReport | Failure] = {}
-        for item, result in zip(tasks, done, strict=True):
-            self._prefixes.put(reasoner, asks[item.job_id].prompt, result.prefix)
+        asks = [ask for _, ask in asked]
+        done = rollout(reasoner, sampler, asks, keep_thoughts=keeps, lane_limit=lane_limit)
+        reports: Results = {}
+        for (item, ask), result in zip(asked, done, strict=True):
+            self._prefixes.put(reasoner, ask.prompt, result.prefix)
             finals = result.final_thoughts if item.wants_thoughts else None
             thoughts = None if finals is None else finals.double().cpu().numpy()
             reports[item.job_id] = _report(
@@ -181,18 +147,13 @@ class Worker:
         return reports
 
     def _diagnose(
-        self,
-        reasoner: Reasoner,
-        sampler: Sampler,
-        lane_limit: int,
-        tasks: Sequence[Task],
-        asks: dict[str, Ask],
-    ) -> dict[str, LaneReport | Failure]:
-        reports: dict[str, LaneReport | Failure] = {}
-        for item in tasks:
+        self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
+    ) -> Results:
+        reports: Results = {}
+        for item, ask in asked:
             truth = None if item.answer is None else parse_answer(item.answer)
-            done, measures = diagnose(reasoner, sampler, asks[item.job_id], truth, lane_limit)
-            self._prefixes.put(reasoner, asks[item.job_id].prompt, done.prefix)
+            done, measures = diagnose(reasoner, sampler, ask, truth, lane_limit)
+            self._prefixes.put(reasoner, ask.prompt, done.prefix)
             reports[item.job_id] = _report(done, diagnosis=measures)
         return reports
 
@@ -248,9 +209,32 @@ def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
     return None if heads is None else tuple(heads.snr)
 
 
-def _failure(error: GtsError) -> Failure:
-    """Show the user an error in the input; errors in the server's own files go into the log."""
+def _isolated(work: Callable[[Asked], Results], asked: Asked) -> Results:
+    """Run all together; if that raises, each by itself, so that only the ones at fault fail."""
+    try:
+        return work(asked) if asked else {}
+    except Exception as error:
+        failure = _failure(error, "the rollout failed on this question")
+    if len(asked) == 1:
+        return {asked[0][0].job_id: failure}
+    results: Results = {}
+    for one in asked:
+        results |= _isolated(work, [one])
+    return results
+
+
+def _failure(error: Exception, message: str) -> Failure:
+    """Tell the user of an error in the input; others go into the log, and the user gets `message`.
+
+    Raises what concerns the whole device: out of memory, and errors after which only a new process
+    can use it.
+    """
+    if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
+        raise error
     if isinstance(error, InputError):
         return Failure(str(error), error.param, is_users=True)
-    _log.error("a round failed: %s", error)
-    return Failure("the model or sampler could not be used")
+    if isinstance(error, GtsError):
+        _log.error("a round failed: %s", error)
+        return Failure("the model or sampler could not be used")
+    _log.error(message, exc_info=error)
+    return Failure(message)

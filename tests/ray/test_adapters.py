@@ -11,9 +11,8 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.ray.disconnects import Disconnects
-from deploy.ray.health import Health
+from deploy.ray.monitoring import FORGET_SECONDS, Health, MetricsPort, Targets
 from deploy.ray.proxy import Answers
-from deploy.ray.scrape import FORGET_SECONDS, MetricsPort, Targets
 from service.errors import NotReadyError
 
 

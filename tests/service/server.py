@@ -45,7 +45,7 @@ class RunningServer:
         self.url = f"http://127.0.0.1:{self.port}"
         models = [word for folder in folders for word in ("--model", str(folder))]
         script = [Path(sys.executable).parent / "gts"]
-        if is_faulty:  # the same command, with a worker that fails when told to
+        if is_faulty:  # the same command, with a worker that fails on demand
             script = [sys.executable, "-m", "tests.service.faulty"]
         words = [*script, "serve", *models, "--port", str(self.port), "--threads", "1", *flags]
         # A file, not a pipe: a full pipe that nobody reads would stop the server.

@@ -73,8 +73,8 @@ def test_events_are_read_in_whatever_pieces_they_come(size: int, ends: str) -> N
     assert "\u2028".encode() in text, "no line end, though some readers take it for one"
     pieces = (text[start : start + size] for start in range(0, len(text), size))
     with streamed(pieces) as client:
-        told = list(client.stream("Q?"))
-    assert told == [RoundEvent(id="req-1", budget_used=1, candidates=[]), SOLVED]
+        read = list(client.stream("Q?"))
+    assert read == [RoundEvent(id="req-1", budget_used=1, candidates=[]), SOLVED]
 
 
 def test_an_answer_that_is_no_stream_is_one_clear_line() -> None:

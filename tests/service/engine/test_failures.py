@@ -77,7 +77,7 @@ def test_an_exception_fails_its_question_and_not_its_batch_mates(faulty: Running
     results = httpx.post(f"{faulty.url}/solve", json=body, timeout=60).json()["results"]
     assert ["error" in result for result in results] == [False, True, False]
     message = results[1]["error"]["message"]
-    assert "told to" not in message, "internals stay in the log"
+    assert "on demand" not in message, "internals stay in the log"
     assert faulty.is_ready()
 
 
@@ -88,7 +88,7 @@ def test_out_of_memory_halves_the_rounds_and_retries(faulty: RunningServer) -> N
     assert faulty.metric("gts_out_of_memory_total") >= 1
 
 
-def test_a_worker_that_hangs_is_replaced_and_its_question_told_so(folder: Path) -> None:
+def test_a_worker_that_hangs_is_replaced_and_its_question_fails(folder: Path) -> None:
     with (
         RunningServer(folder, is_faulty=True, flags=("--hang-seconds", "1")) as server,
         ThreadPoolExecutor(2) as pool,
@@ -101,7 +101,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_question_told_so(folder: Path) 
         assert solve(server, QUESTIONS[0], budget=4).status_code == 200
 
 
-def test_questions_that_never_fit_are_told_so_and_the_others_answered(
+def test_questions_that_never_fit_fail_and_the_others_are_answered(
     faulty: RunningServer,
 ) -> None:
     with ThreadPoolExecutor(4) as pool:
@@ -196,7 +196,7 @@ def test_a_kill_during_a_stream_repeats_nothing(faulty: RunningServer) -> None:
     wait_for(faulty.is_ready)
 
 
-def test_a_drain_that_takes_too_long_tells_those_who_wait(folder: Path) -> None:
+def test_a_drain_that_takes_too_long_answers_503(folder: Path) -> None:
     flags = ("--drain-seconds", "1", "--lane-limit", "16")
     with (
         RunningServer(folder, is_faulty=True, flags=flags) as server,
@@ -276,10 +276,6 @@ def test_a_bad_start_is_one_clear_line_before_the_port_opens(folder: Path, tmp_p
             (("--model", folder, "--token-file", spaced), "line 2"),
             (("--model", stranger), "another reasoner"),
             (("--model", folder, "--lane-limit", "3"), "--lane-limit"),
-            (("--model", folder, "--port", "many"), "--port"),
-            (("--model", folder, "--log-format", "xml"), "--log-format"),
-            (("--protect-metrics",), "token"),
-            (("--model", folder, "--max-budget", "9", "--waiting-lanes", "8"), "max_budget"),
         )
         with ThreadPoolExecutor(4) as pool:
             ended = list(pool.map(lambda case: start(*case[0]), cases))

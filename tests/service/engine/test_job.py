@@ -1,21 +1,16 @@
 """The stop rule of an adaptive budget, and the answer at a deadline."""
 
-from dataclasses import dataclass
+from decimal import Decimal
 
 import pytest
 
+from latent.votes import Candidate
 from service.engine.job import certainty_of, checkpoints
 
 
-@dataclass(frozen=True)
-class Voted:
-    answer: str | None
-    votes: int
-
-
-def votes(*counts: int, unreadable: int = 0) -> tuple[Voted, ...]:
-    named = tuple(Voted(str(n), count) for n, count in enumerate(counts))
-    return named + ((Voted(None, unreadable),) if unreadable else ())
+def votes(*counts: int, unreadable: int = 0) -> list[Candidate]:
+    named = [Candidate(Decimal(n), count, 0.0, 0.0, ()) for n, count in enumerate(counts)]
+    return named + ([Candidate(None, unreadable, 0.0, 0.0, ())] if unreadable else [])
 
 
 def test_checkpoints_double_from_four_and_stay_below_the_budget() -> None:
