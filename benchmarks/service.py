@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 import torch
 
+from latent.folders import fingerprint
 from latent.zoo import DEFAULT_MODEL, resolve_model
 from service.engine.messages import ModelPlace, RoundTask, Task, WorkerConfig
 from service.worker.worker import Worker
@@ -33,8 +34,10 @@ PORT, LANE_LIMIT = 8765, 256
 
 
 def offline_rate(folder: Path, sampler: str, seconds: float) -> float:
-    """Give the worker's lanes per second on full rounds of the mix."""
-    config = WorkerConfig((ModelPlace("model", folder),), "cpu", "auto", 1, 256 * 2**20)
+    """Lanes per second of the worker on full rounds of the mix."""
+    config = WorkerConfig(
+        (ModelPlace("model", folder, fingerprint(folder)),), "cpu", "auto", 1, 256 * 2**20
+    )
     worker, dice = Worker(config), random.Random(0)
     worker.warm_up()
     lanes, started = 0, time.perf_counter()
@@ -44,13 +47,13 @@ def offline_rate(folder: Path, sampler: str, seconds: float) -> float:
             count = min(dice.choice(BUDGETS), room)
             tasks.append(Task(str(room), dice.choice(QUESTIONS), 1, tuple(range(count))))
             room -= count
-        worker.run(RoundTask(0, "solve", "model", sampler, tuple(tasks), LANE_LIMIT))
+        worker.run(RoundTask(0, ("solve", "model", sampler), tuple(tasks), LANE_LIMIT))
         lanes += LANE_LIMIT
     return lanes / (time.perf_counter() - started)
 
 
 def served_rate(clients: int, sampler: str, seconds: float) -> float:
-    """Give the lanes per second that HTTP clients get."""
+    """Lanes per second that HTTP clients get."""
     done = [0] * clients
     until = time.perf_counter() + seconds
 
@@ -74,7 +77,7 @@ def served_rate(clients: int, sampler: str, seconds: float) -> float:
 
 
 def idle_overhead_ms(requests: int = 60) -> float:
-    """Give the median of answer time less rollout time, one request after the other."""
+    """Median of answer time less rollout time in milliseconds, one request after the other."""
     overheads = []
     with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
         for n in range(requests):

@@ -171,7 +171,7 @@ def _solve_there(asked: _Asked, url: str, token: str | None) -> "SolveResponse":
 def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> "SolveResponse":
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
-    from service.api.schemas import solve_response
+    from service.api.conversion import solve_response
 
     parse_vote(asked.vote)
     budget_indices(asked.budget)  # a bad budget is said before anything is loaded

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _HEADER_LIMIT = 100 * 2**20
+_CHUNK_BYTES = 2**20
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -102,35 +103,44 @@ def load_tensors(path: Path) -> dict[str, Any]:
     return tensors
 
 
-RawTensor = tuple[str, str, list[int], memoryview]
+RawTensor = tuple[str, str, list[int], Iterator[bytes]]
 
 
 def tensors_digest(tensors: Iterable[RawTensor]) -> str:
-    """Hash names, types, shapes and bytes, in the order of the names."""
+    """SHA-256 over names, types, shapes and bytes, in the order of the names."""
     digest = hashlib.sha256()
-    for name, dtype, shape, data in sorted(tensors, key=lambda tensor: tensor[0]):
+    for name, dtype, shape, chunks in sorted(tensors, key=lambda tensor: tensor[0]):
         digest.update(json.dumps([name, dtype, shape]).encode())
-        digest.update(data)
+        for chunk in chunks:
+            digest.update(chunk)
     return digest.hexdigest()
 
 
 def raw_tensors(path: Path) -> Iterator[RawTensor]:
-    """Give name, dtype, shape and bytes of each tensor in a safetensors file, by name."""
+    """Name, dtype, shape and bytes of each tensor in a safetensors file; the bytes are read lazily."""
     if not path.is_file():
         raise NotFoundError(f"{path} does not exist")
-    data = memoryview(path.read_bytes())
-    size = int.from_bytes(data[:8], "little")
+    total = path.stat().st_size
     try:
-        if not 2 <= size <= min(_HEADER_LIMIT, len(data) - 8):
-            raise ValueError("its header does not fit")
-        header = json.loads(bytes(data[8 : 8 + size]))
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if not 2 <= size <= min(_HEADER_LIMIT, total - 8):
+                raise ValueError("its header does not fit")
+            header = json.loads(file.read(size))
         header.pop("__metadata__", None)
         for name in sorted(header):
             entry = header[name]
-            first, last = entry["data_offsets"]
-            part = data[8 + size + first : 8 + size + last]
-            if len(part) != last - first:
+            first, last = (8 + size + offset for offset in entry["data_offsets"])
+            if not 8 + size <= first <= last <= total:
                 raise ValueError(f"tensor {name} is cut off")
-            yield name, entry["dtype"], entry["shape"], part
-    except (KeyError, TypeError, ValueError) as error:
+            yield name, entry["dtype"], entry["shape"], _chunks(path, first, last)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
+
+
+def _chunks(path: Path, first: int, last: int) -> Iterator[bytes]:
+    """Read the bytes from `first` to `last` in pieces, so that no whole file is held in memory."""
+    with path.open("rb") as file:
+        file.seek(first)
+        for position in range(first, last, _CHUNK_BYTES):
+            yield file.read(min(_CHUNK_BYTES, last - position))

@@ -50,6 +50,7 @@ def solve(
         budget=budget,
         prompt_tokens=done.prefix.length,
         thoughts=reasoner.format.thoughts,
+        answer_tokens=sum(len(each.tokens) for each in done.trajectories),
         trajectories=done.trajectories,
         tally=tally(ballots_of(done), kind),
         timing=done.timing,

@@ -9,8 +9,9 @@ from latent.calibration import Calibration, confidence_of
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Candidate, Tally
 
-__all__ = ["Solved", "StopReason"]
+__all__ = ["EndedBy", "Solved", "StopReason"]
 
+EndedBy = Literal["budget", "certainty", "deadline"]
 StopReason = Literal["budget", "certainty", "deadline", "unreadable"]
 
 
@@ -23,13 +24,14 @@ class Solved:
     seed: int
     budget: int
     prompt_tokens: int
-    thoughts: int  # of each trajectory
+    thoughts: int  # K, of one trajectory
+    answer_tokens: int  # of all trajectories
     trajectories: Sequence[Trajectory]
     tally: Tally
     timing: Timing
     total_seconds: float
     queue_seconds: float = 0.0
-    ended_by: Literal["budget", "certainty", "deadline"] = "budget"
+    ended_by: EndedBy = "budget"
     calibration: Calibration | None = None
 
     @property

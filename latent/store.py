@@ -51,8 +51,9 @@ def load_reasoner(
     name: str | None = None,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    known_fingerprint: str | None = None,
 ) -> Reasoner:
-    """Load a reasoner folder, strictly: every weight accounted for."""
+    """Load a reasoner folder; missing or extra weights are errors. Hashes it unless that was done."""
     folder = Path(folder)
     if not folder.is_dir():
         raise NotFoundError(f"no reasoner folder at {folder}", param="model")
@@ -68,7 +69,7 @@ def load_reasoner(
         load_tokenizer(folder),
         projection,
         name=name or folder.name,
-        fingerprint=fingerprint(folder),
+        fingerprint=known_fingerprint or fingerprint(folder),
         folder=folder,
     )
 

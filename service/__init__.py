@@ -1,1 +1,1 @@
-"""HTTP in, rollouts out."""
+"""The HTTP service: API, engine, workers and client."""

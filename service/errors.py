@@ -1,4 +1,4 @@
-"""What the API answers instead of a result: one shape, one place where errors become statuses."""
+"""The errors that the service answers with: one JSON shape, each class with its HTTP status."""
 
 from typing import Any
 
@@ -16,6 +16,8 @@ __all__ = [
     "ServiceError",
     "WorkerError",
     "as_service_error",
+    "invalid_field",
+    "invalid_request",
 ]
 
 
@@ -35,7 +37,7 @@ class ErrorResponse(BaseModel):
 
 
 class ServiceError(Exception):
-    """An error with its status; subclasses fix both."""
+    """An error with its HTTP status; subclasses set the defaults."""
 
     status, type, code = 500, "internal", "internal"
 
@@ -57,13 +59,14 @@ class ServiceError(Exception):
         self.retry_after = retry_after
 
     def body(self) -> dict[str, Any]:
-        """Give the JSON body."""
+        """The JSON body of the response."""
         error = ErrorBody(type=self.type, message=str(self), param=self.param, code=self.code)
         return ErrorResponse(error=error).model_dump()
 
     def headers(self) -> dict[str, str]:
-        """Give the headers that go with it."""
-        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        """The response's headers besides the usual ones."""
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        return {**headers, "WWW-Authenticate": "Bearer"} if self.status == 401 else headers
 
 
 class OverloadedError(ServiceError):
@@ -73,7 +76,7 @@ class OverloadedError(ServiceError):
 
 
 class NotReadyError(ServiceError):
-    """No worker is up yet, or again."""
+    """No worker is up."""
 
     status, type, code = 503, "unavailable", "not_ready"
 
@@ -85,7 +88,7 @@ class DrainingError(ServiceError):
 
 
 class DeadlineError(ServiceError):
-    """The deadline passed with nothing to show."""
+    """The deadline passed before any trajectory was finished."""
 
     status, type, code = 504, "unavailable", "deadline"
 
@@ -96,12 +99,18 @@ class WorkerError(ServiceError):
     code = "worker_failed"
 
 
+def invalid_request(message: str, status: int, code: str, param: str | None = None) -> ServiceError:
+    """An error that the client can put right."""
+    return ServiceError(message, status=status, type="invalid_request", code=code, param=param)
+
+
+def invalid_field(message: str, param: str | None) -> ServiceError:
+    """A 422 that names the field."""
+    return invalid_request(message, 422, "invalid_field", param)
+
+
 def as_service_error(error: GtsError) -> ServiceError:
-    """Give a domain error its status."""
+    """Map a domain error to its HTTP status."""
     if isinstance(error, NotFoundError) and error.param == "model":
-        return ServiceError(
-            str(error), status=404, type="invalid_request", code="model_not_found", param="model"
-        )
-    return ServiceError(
-        str(error), status=422, type="invalid_request", code="invalid_field", param=error.param
-    )
+        return invalid_request(str(error), 404, "model_not_found", "model")
+    return invalid_field(str(error), error.param)

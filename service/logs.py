@@ -1,4 +1,4 @@
-"""Log lines: JSON for machines, readable at a terminal. Never a question's text unless asked for."""
+"""Formats log lines: JSON, or text at a terminal."""
 
 import json
 import logging
@@ -17,12 +17,12 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 def set_up_logging(format: Literal["auto", "json", "text"]) -> None:
-    """Send everything to standard error, one line each."""
+    """Log to standard error, one line per record."""
     is_text = sys.stderr.isatty() if format == "auto" else format == "text"
     handler = logging.StreamHandler()
     handler.setFormatter(_Text() if is_text else _Json())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("uvicorn.access").disabled = True  # one line per request is ours
+    logging.getLogger("uvicorn.access").disabled = True  # the middleware logs requests
 
 
 class _Json(logging.Formatter):

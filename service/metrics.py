@@ -1,15 +1,17 @@
 """The service's Prometheus metrics: base units, and only labels that cannot grow without bound."""
 
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter as Counts
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from latent.solved import Solved
-from latent.specs import SamplerSpec
-from service.engine.messages import Failure, RoundReport
-from service.engine.scheduler import Round
+from service.engine.messages import LaneReport, RoundReport, RoundTask
 
 if TYPE_CHECKING:
+    from service.engine.pool import Pool
+    from service.engine.scheduler import Scheduler
     from service.models import Catalog
 
 __all__ = ["Metrics", "kind_of"]
@@ -17,19 +19,6 @@ __all__ = ["Metrics", "kind_of"]
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-
-
-class _Watched(Protocol):
-    @property
-    def is_ready(self) -> bool: ...
-    @property
-    def waiting_lanes(self) -> int: ...
-    @property
-    def waiting_jobs(self) -> int: ...
-    @property
-    def running_lanes(self) -> int: ...
-    @property
-    def open_jobs(self) -> int: ...
 
 
 class Metrics:
@@ -73,6 +62,7 @@ class Metrics:
         self.rejected = counter("rejected", "Requests not taken in.", "reason")
         self.cancelled = counter("cancelled", "Questions whose client went away.")
         self.partial = counter("partial", "Questions answered at their deadline.")
+        self.unreadable = counter("unreadable", "Questions of which no answer could be read.")
         self.budget = histogram("budget", "Trajectories asked for, per question.", _COUNTS)
         self.budget_used = histogram("budget_used", "Trajectories used, per question.", _COUNTS)
         self.vote_share = histogram(
@@ -97,31 +87,34 @@ class Metrics:
         for model in catalog.all():
             info.labels(model.name, model.format.kind, model.fingerprint[:12]).set(1)
 
-    def watch(self, engine: _Watched) -> None:
-        """Read the gauges off the engine whenever somebody scrapes."""
-        self._waiting_lanes.set_function(lambda: engine.waiting_lanes)
-        self._waiting_jobs.set_function(lambda: engine.waiting_jobs)
-        self._running_lanes.set_function(lambda: engine.running_lanes)
-        self._open_jobs.set_function(lambda: engine.open_jobs)
-        self._ready.set_function(lambda: float(engine.is_ready))
+    def watch(self, scheduler: "Scheduler", pool: "Pool", is_ready: Callable[[], bool]) -> None:
+        """Read the gauges of the queue and the devices at every scrape."""
+        self._waiting_lanes.set_function(lambda: scheduler.waiting_lanes)
+        self._waiting_jobs.set_function(lambda: scheduler.waiting_jobs)
+        self._running_lanes.set_function(lambda: pool.running_lanes)
+        self._open_jobs.set_function(lambda: len(scheduler.jobs))
+        self._ready.set_function(is_ready)
 
-    def saw_round(self, round: Round, report: RoundReport) -> None:
+    def observe_round(self, round: RoundTask, report: RoundReport) -> None:
         """Count a finished round."""
-        _, model, sampler = round.group[:3]
+        _, model, sampler = round.group
         self.round_lanes.observe(round.lanes)
         self.round_seconds.observe(report.seconds)
         self.cache.labels("hit").inc(report.cache_hits)
         self.cache.labels("miss").inc(report.cache_misses)
-        for result in report.results.values():
-            if isinstance(result, Failure):
-                continue
-            for trajectory in result.trajectories:
-                outcome = "unparsable" if trajectory.answer is None else "parsed"
-                self.trajectories.labels(kind_of(sampler), outcome).inc()
+        finished = [each for each in report.results.values() if isinstance(each, LaneReport)]
+        outcomes = Counts(
+            "unparsable" if trajectory.answer is None else "parsed"
+            for result in finished
+            for trajectory in result.trajectories
+        )
+        for outcome, count in outcomes.items():
+            self.trajectories.labels(kind_of(sampler), outcome).inc(count)
+        for result in finished:
             for thought, value in enumerate(result.snr or (), start=1):
                 self.snr.labels(model, str(thought)).set(value)
 
-    def saw_solved(self, solved: Solved) -> None:
+    def observe_solved(self, solved: Solved) -> None:
         """Count an answered question."""
         kind, winner = kind_of(solved.sampler), solved.tally.winner
         self.queue_seconds.observe(solved.queue_seconds)
@@ -137,12 +130,14 @@ class Metrics:
         self.unique.labels(kind).observe(parsed)
         if solved.ended_by == "deadline":
             self.partial.inc()
+        if solved.answer is None:
+            self.unreadable.inc()
 
     def render(self) -> bytes:
-        """Give the exposition text."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 def kind_of(sampler: str) -> str:
-    """Give a spec's kind, the only part of it that may be a label."""
-    return SamplerSpec.parse(sampler).kind
+    """The kind of a canonical sampler spec: as a label, the whole spec would be unbounded."""
+    return sampler.partition(":")[0]

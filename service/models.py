@@ -1,9 +1,8 @@
-"""The models that are served: found, checked and described from their files, without torch."""
+"""The models that are served: finds, checks and describes them from their files, without torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
@@ -27,7 +26,7 @@ __all__ = ["Catalog", "ServedModel"]
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One reasoner, by its files."""
+    """What the API process knows of one reasoner."""
 
     name: str
     folder: Path
@@ -38,14 +37,14 @@ class ServedModel:
     calibrations: Calibrations
 
     def default_samplers(self) -> list[str]:
-        """List a spec of every kind that this model supports."""
+        """One spec of every kind that this model supports."""
         if not self.format.is_latent:
             return ["dropout:0.1", "token:1.0"]
         learned = ["gts" if n == DEFAULT_SAMPLER else f"gts:{n}" for n in self.samplers]
         return ["dropout:0.1", "gaussian:1.0", *learned]
 
     def check_sampler(self, text: str | None) -> SamplerSpec:
-        """Read a spec for this model; None is what suits it. HTTP names samplers, never paths."""
+        """Parse a sampler spec for this model; None is its default. Names only: a path is refused."""
         spec = SamplerSpec.parse(text or ("gts" if self.format.is_latent else "token"))
         self.format.check_sampler(spec, self.name)
         if spec.kind == "gts" and (spec.name or DEFAULT_SAMPLER) not in self.samplers:
@@ -54,39 +53,6 @@ class ServedModel:
                 f"{self.name} has no sampler {str(spec)!r}; it has {known}", param="sampler"
             )
         return spec
-
-    def describe(self) -> dict[str, Any]:
-        """Give what /v1/models says of it."""
-        return {
-            "id": self.name,
-            "object": "model",
-            "created": 0,
-            "owned_by": "gts",
-            "kind": self.format.kind,
-            "thoughts": self.format.thoughts,
-            "width": self.width,
-            "fingerprint": self.fingerprint,
-            "results": self.format.provenance.get("results", {}),
-            "samplers": [
-                {
-                    "spec": "gts" if name == DEFAULT_SAMPLER else f"gts:{name}",
-                    "reasoner_fingerprint": card.reasoner_fingerprint,
-                    "results": card.results,
-                }
-                for name, card in self.samplers.items()
-            ],
-            "calibrations": [
-                {
-                    "sampler": one.sampler,
-                    "vote": one.vote,
-                    "ece": one.ece,
-                    "questions": one.questions,
-                    "data": one.data,
-                    "budgets": one.budgets,
-                }
-                for one in self.calibrations.fitted
-            ],
-        }
 
 
 class Catalog:
@@ -108,12 +74,12 @@ class Catalog:
         return model
 
     def all(self) -> list[ServedModel]:
-        """Give every model, the default first."""
+        """All models, the default first."""
         return list(self._models.values())
 
     def places(self) -> tuple[ModelPlace, ...]:
-        """Give what a worker needs to load them."""
-        return tuple(ModelPlace(model.name, model.folder) for model in self.all())
+        """What a worker needs to load them."""
+        return tuple(ModelPlace(each.name, each.folder, each.fingerprint) for each in self.all())
 
 
 def _read(name: str) -> ServedModel:

@@ -1,4 +1,4 @@
-"""The server process: binds the port once all is well, drains on SIGTERM, exits 0."""
+"""The server process: opens the port once the workers are warm, drains on SIGTERM, exits 0."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from service.settings import Settings
 
 __all__ = ["serve"]
 
-_LAST_WORDS_SECONDS = 2  # for answers that are ready to reach their clients
+_FLUSH_SECONDS = 2  # for finished answers to reach their clients
 
 
 def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
-    """Serve until told to stop. What is wrong with the settings is raised before the port opens."""
+    """Serve until SIGTERM or SIGINT. Bad settings or models are raised before the port opens."""
     catalog = Catalog(settings.models)
     _check_port(settings.host, settings.port)
     app = build_app(settings, catalog, main)
@@ -32,18 +32,18 @@ def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
         port=settings.port,
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=_LAST_WORDS_SECONDS,
+        timeout_graceful_shutdown=_FLUSH_SECONDS,
     )
     asyncio.run(_Server(config).run_until_drained(app.state.gts.engine))
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, but SIGTERM first stops the taking of requests and lets the open ones finish."""
+    """uvicorn, except that a signal first stops admission and lets the open requests finish."""
 
     _draining: asyncio.Task[None] | None = None
 
     async def run_until_drained(self, engine: Engine) -> None:
-        """Warm the workers up, then open the port; return once all is drained."""
+        """Warm the workers up, then open the port; return after the drain."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, engine)
@@ -51,7 +51,7 @@ class _Server(uvicorn.Server):
             await engine.start()
         except NotReadyError as error:
             if self._draining is not None:
-                return  # told to stop before it began
+                return  # a signal came before the workers were ready
             raise InputError(str(error)) from error
         await self.serve()
 
@@ -63,12 +63,12 @@ class _Server(uvicorn.Server):
     def _on_signal(self, engine: Engine) -> None:
         if self._draining is None:
             self._draining = asyncio.ensure_future(self._drain(engine))
-        else:  # a second signal will not wait
+        else:  # a second signal ends it at once
             self.should_exit = self.force_exit = True
 
     async def _drain(self, engine: Engine) -> None:
         await engine.drain()
-        engine.close()  # whoever is still open is told so
+        engine.close()  # answers what is still open with an error
         self.should_exit = True
 
 

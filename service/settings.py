@@ -1,44 +1,74 @@
-"""One settings object, built once at start, that refuses nonsense before the port opens."""
+"""The settings of the service: names, defaults, limits and help texts of all flags of `gts serve`.
+
+A plain model, not one that reads the environment: `cli/serve.py` makes the flags and the environment
+variables from it, and a Ray replica must not pick up variables of its node.
+"""
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from latent.errors import InputError
 from latent.zoo import DEFAULT_MODEL
 
-__all__ = ["Settings", "read_tokens"]
+__all__ = ["Settings", "read_settings", "read_tokens"]
 
 
 class Settings(BaseModel):
-    """Every flag of `gts serve`; each is also an environment variable, GTS_ and its name."""
+    """The field `max_budget` is --max-budget and GTS_MAX_BUDGET; a plural, `models`, is --model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    models: tuple[str, ...] = Field((DEFAULT_MODEL,), min_length=1)
-    host: str = "127.0.0.1"
-    port: int = Field(8000, ge=0, le=65535)
-    devices: tuple[str, ...] = Field(("auto",), min_length=1)
-    dtype: str = "auto"
-    threads: int = Field(max((os.cpu_count() or 2) - 1, 1), ge=1)
-    lane_limit: int = Field(256, ge=16, le=65536)
-    round_seconds: float = Field(0.5, gt=0, le=60)
-    hang_seconds: float = Field(300.0, gt=0)
-    waiting_lanes: int = Field(8192, ge=1)
-    max_budget: int = Field(256, ge=1)
-    max_question_chars: int = Field(20_000, ge=1)
-    max_questions: int = Field(64, ge=1)
-    max_body_bytes: int = Field(2**20, ge=1024)
-    max_samplers: int = Field(8, ge=1)
-    prefix_cache_mib: int = Field(256, ge=0)
-    drain_seconds: float = Field(30.0, ge=0)
-    heartbeat_seconds: float = Field(15.0, gt=0)
-    tokens: tuple[str, ...] = ()
-    protect_metrics: bool = False
-    log_format: Literal["auto", "json", "text"] = "auto"
-    log_questions: bool = False
+    models: tuple[str, ...] = Field(
+        (DEFAULT_MODEL,),
+        min_length=1,
+        description="An embedded reasoner or a folder; repeat it for several.",
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")
+    devices: tuple[str, ...] = Field(
+        ("auto",), min_length=1, description="auto, cpu, cuda or cuda:1; one worker for each."
+    )
+    dtype: str = Field("auto", description="auto, fp32, bf16 or fp16.")
+    threads: int = Field(
+        max((os.cpu_count() or 2) - 1, 1),
+        ge=1,
+        description="CPU threads of a worker; by default the cores less one.",
+    )
+    lane_limit: int = Field(256, ge=16, le=65536, description="Most lanes in a round.")
+    round_seconds: float = Field(
+        0.5, gt=0, le=60, description="Seconds that a round should take at most."
+    )
+    start_seconds: float = Field(
+        600.0, gt=0, description="Seconds after which a worker that is still loading is replaced."
+    )
+    hang_seconds: float = Field(
+        300.0, gt=0, description="Seconds after which a worker stuck in a round is replaced."
+    )
+    waiting_lanes: int = Field(
+        8192, ge=1, description="Lanes that may wait before requests get a 429."
+    )
+    max_budget: int = Field(256, ge=1, description="Largest budget.")
+    max_question_chars: int = Field(20_000, ge=1, description="Longest question.")
+    max_questions: int = Field(64, ge=1, description="Longest list of questions.")
+    max_body_bytes: int = Field(2**20, ge=1024, description="Largest request body.")
+    max_samplers: int = Field(8, ge=1, description="Most samplers in a /diagnose.")
+    prefix_cache_mib: int = Field(256, ge=0, description="Memory for prefilled questions.")
+    drain_seconds: float = Field(
+        30.0, ge=0, description="Seconds that open requests get after SIGTERM."
+    )
+    heartbeat_seconds: float = Field(15.0, gt=0, description="Longest silence of a stream.")
+    token_file: Path | None = Field(
+        None, description="Bearer tokens, one a line; then all but the probes need one."
+    )
+    protect_metrics: bool = Field(False, description="Ask for a token on /metrics too.")
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="json, text or auto: text at a terminal."
+    )
+    log_questions: bool = Field(False, description="Put questions into the log.")
 
     @model_validator(mode="after")
     def _limits_fit(self) -> Self:
@@ -47,9 +77,20 @@ class Settings(BaseModel):
                 f"max_budget {self.max_budget} is more than waiting_lanes {self.waiting_lanes}: "
                 "such a request would be refused whenever another waits"
             )
-        if self.protect_metrics and not self.tokens:
+        if self.protect_metrics and self.token_file is None:
             raise ValueError("protect_metrics needs tokens; give a token file")
         return self
+
+
+def read_settings(given: Mapping[str, Any], name_of: Callable[[str], str] = str) -> Settings:
+    """Check settings; an error is one line that begins with what `name_of` calls the field."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = name_of(str(first["loc"][0])) if first["loc"] else "settings"
+        # Without its cause, since Ray prints every cause.
+        raise InputError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def read_tokens(path: Path | None) -> tuple[str, ...]:
@@ -60,7 +101,7 @@ def read_tokens(path: Path | None) -> tuple[str, ...]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"the token file {path} cannot be read: {error}", param="tokens"
+            f"the token file {path} cannot be read: {error}", param="token_file"
         ) from error
     tokens = []
     for number, line in enumerate(map(str.strip, lines), start=1):
@@ -70,9 +111,9 @@ def read_tokens(path: Path | None) -> tuple[str, ...]:
             raise InputError(
                 f"the token file {path}, line {number}: a token has no spaces in it; "
                 "a comment has a line of its own",
-                param="tokens",
+                param="token_file",
             )
         tokens.append(line)
     if not tokens:
-        raise InputError(f"the token file {path} holds no token", param="tokens")
+        raise InputError(f"the token file {path} holds no token", param="token_file")
     return tuple(tokens)

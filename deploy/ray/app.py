@@ -7,52 +7,44 @@ runs its rounds, stay the service's; so a seed gives the answer that it gives on
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import ray
 from fastapi.responses import JSONResponse
-from pydantic import ValidationError
 from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 
 from deploy.ray.disconnects import Disconnects
-from deploy.ray.health import Health
-from deploy.ray.scrape import MetricsPort, Targets
+from deploy.ray.monitoring import Health, MetricsPort, Targets
 from latent.errors import InputError
 from service.api.app import build_app
 from service.api.routes import State
 from service.errors import NotReadyError
 from service.logs import set_up_logging
 from service.models import Catalog
-from service.settings import Settings, read_tokens
+from service.settings import Settings, read_settings
 
-__all__ = ["build", "read_settings"]
+__all__ = ["build", "read_replica_settings"]
 
 _CALLBACK = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 _ELSEWHERE = {
     "host": "Serve listens; set http_options in serve.yaml",
     "port": "Serve listens; set http_options in serve.yaml",
-    "tokens": "give token_file, a path on every node",
     "protect_metrics": "each replica's metrics port asks for no token; keep it inside the cluster",
 }
-_LAST_WORDS_SECONDS = 5.0  # after the drain, for the workers to stop
+_STOP_SECONDS = 5.0  # after the drain, for the workers to stop
 
 
 class Replica:
     """One replica: the app, its engine, and the engine's worker on the device that Ray gave it."""
 
-    def __init__(
-        self, settings: Settings, token_file: str | None, targets: DeploymentHandle[Any]
-    ) -> None:
+    def __init__(self, settings: Settings, targets: DeploymentHandle[Any]) -> None:
         set_up_logging(settings.log_format)
-        tokens = read_tokens(Path(token_file) if token_file else None)
-        changes: dict[str, Any] = {"tokens": tokens}
         if "threads" not in settings.model_fields_set:
             given = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
-            changes["threads"] = max(1, int(given.get("CPU", 1)))
-        settings = settings.model_copy(update=changes)
+            threads = max(1, int(given.get("CPU", 1)))
+            settings = settings.model_copy(update={"threads": threads})
         self._app = build_app(settings, Catalog(settings.models))
         self._app.add_api_route("/metrics/targets", self._list_targets, include_in_schema=False)
         self._state: State = self._app.state.gts
@@ -61,7 +53,7 @@ class Replica:
         self._targets = targets
 
     async def __serve_build_asgi_app__(self) -> Disconnects:
-        """Give Serve the app, once the workers are warm."""
+        """Return the app to Serve, once the workers are warm."""
         began = time.monotonic()
         try:
             await self._state.engine.start()
@@ -72,12 +64,12 @@ class Replica:
 
     async def check_health(self) -> None:
         """Raise when this replica should be replaced; Serve asks every few seconds."""
-        self._targets.tell.remote(self._port.address)  # if this one is lost, the next is not
+        self._targets.add.remote(self._port.address)  # again each time, in case the call is lost
         self._health.check()
 
     async def __del__(self) -> None:
         # Serve has drained the replica, and the app's lifespan has stopped the workers.
-        self._targets.forget.remote(self._port.address)
+        self._targets.remove.remote(self._port.address)
         self._port.close()
 
     async def _list_targets(self) -> JSONResponse:
@@ -98,23 +90,14 @@ def build(args: Mapping[str, Any]) -> Application:
         raise InputError(
             f"{_CALLBACK} is not set; set it to deploy.ray.proxy:middlewares on every node"
         )
-    given = dict(args)
-    token_file = given.pop("token_file", None)
-    settings = read_settings(given)
-    deployment = Gts.options(
-        graceful_shutdown_timeout_s=settings.drain_seconds + _LAST_WORDS_SECONDS
-    )
-    return deployment.bind(settings, token_file, Ports.bind())
+    settings = read_replica_settings(args)
+    deployment = Gts.options(graceful_shutdown_timeout_s=settings.drain_seconds + _STOP_SECONDS)
+    return deployment.bind(settings, Ports.bind())
 
 
-def read_settings(given: Mapping[str, Any]) -> Settings:
-    """Read the service's settings, less those that are Serve's."""
+def read_replica_settings(given: Mapping[str, Any]) -> Settings:
+    """Read the service's settings, without those that are Serve's."""
     for name in given:
         if name in _ELSEWHERE:
             raise InputError(f"{name} cannot be set here: {_ELSEWHERE[name]}", param=name)
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "args"
-        raise InputError(f"{name}: {first['msg']}", param=name) from None  # Ray prints every cause
+    return read_settings(given)

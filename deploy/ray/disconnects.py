@@ -1,6 +1,6 @@
-"""Gives an ASGI app the disconnect message where Serve cancels the request instead. Knows no Ray.
+"""Turns Serve's cancellation of a request into the ASGI disconnect message. Knows no Ray.
 
-Cancelled outright, the app could neither free the lanes of a client that has gone nor count it so.
+If it were cancelled, the app could not free the lanes of a client that disconnected, nor count it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ class Disconnects:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Run the app in a task of its own; tell it, when this one is cancelled."""
+        """Run the app in a task of its own; when this one is cancelled, send it the disconnect."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

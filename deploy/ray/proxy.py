@@ -1,7 +1,7 @@
-"""What Serve's HTTP proxies do differently for gts: answers are the service's, whoever gives them.
+"""Middleware for Serve's HTTP proxies: gives Serve's own errors the service's JSON shape.
 
-A replica that dies leaves its requests with a bare 500, and Serve's own refusals are plain text. Here
-both get the service's shape, and a status on which a client may ask again: seeds make that safe.
+A replica that dies leaves its requests with a bare 500, and Serve's own refusals are plain text. Both
+become errors on which a client may try again: with its seed, the second answer is the same.
 """
 
 from starlette.middleware import Middleware
@@ -17,24 +17,24 @@ _ID = b"x-request-id"
 
 
 def middlewares() -> list[Middleware]:
-    """Give what RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH asks for."""
+    """The middlewares, for RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
     return [Middleware(Answers)]
 
 
 class Answers:
-    """ASGI middleware around a proxy."""
+    """ASGI middleware around a proxy of Serve."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the service's answers on, and replace those that are not its own."""
+        """Pass the service's answers on, and replace Serve's own errors."""
         if scope["type"] != "http" or scope["path"].startswith(_OWN_PATHS):
             await self._app(scope, receive, send)
             return
         has_begun, refusal = False, None
 
-        async def tell(message: Message) -> None:
+        async def send_or_replace(message: Message) -> None:
             nonlocal has_begun, refusal
             if message["type"] == "http.response.start":
                 headers = dict(message["headers"])
@@ -46,7 +46,7 @@ class Answers:
             if refusal is None:
                 await send(message)
 
-        await self._app(scope, receive, tell)
+        await self._app(scope, receive, send_or_replace)
         if not has_begun:
             error = refusal or ServiceError(
                 "the replica that had this request was lost; ask again",
@@ -61,7 +61,7 @@ class Answers:
 
 
 def _refusal(status: int) -> ServiceError:
-    """Say in the service's words what Serve refused."""
+    """The service's error for a refusal by Serve."""
     if status == 404:
         return ServiceError(
             "Not Found", status=404, type="invalid_request", code="no_such_endpoint"

@@ -1,4 +1,4 @@
-"""The app: settings in, an ASGI application out."""
+"""Builds the ASGI application: engine, endpoints, middleware, and the mapping of errors to HTTP."""
 
 import re
 from collections.abc import AsyncIterator
@@ -14,14 +14,14 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from latent.errors import GtsError
-from service.api.middleware import Gate
-from service.api.routes import State, error_response, router
+from service.api.middleware import RequestMiddleware, error_response
+from service.api.routes import State, router
 from service.engine.engine import Engine
 from service.engine.process import WorkerMain, worker_main
-from service.errors import ServiceError, as_service_error
+from service.errors import ServiceError, as_service_error, invalid_field, invalid_request
 from service.metrics import Metrics
 from service.models import Catalog
-from service.settings import Settings
+from service.settings import Settings, read_tokens
 
 __all__ = ["build_app"]
 
@@ -36,7 +36,8 @@ _HTTP_CODES = {
 
 
 def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_main) -> FastAPI:
-    """Put the parts together; the workers start and stop with the app."""
+    """Build the app of these settings; its workers start and stop with it."""
+    tokens = read_tokens(settings.token_file)
     metrics = Metrics(catalog)
     engine = Engine(settings, catalog, metrics, main)
 
@@ -55,8 +56,8 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         lifespan=lifespan,
     )
     app.state.gts = State(settings, catalog, metrics, engine)
-    # Said in the schema only; the gate does the checking, in constant time.
-    bearer = [Security(HTTPBearer(auto_error=False))] if settings.tokens else []
+    # For the schema only; the middleware compares the tokens, in constant time.
+    bearer = [Security(HTTPBearer(auto_error=False))] if tokens else []
     app.include_router(router, dependencies=bearer)
     for kind, handler in (
         (GtsError, _on_domain_error),
@@ -66,7 +67,13 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
     ):
         app.add_exception_handler(kind, cast(Any, handler))
     endpoints = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
-    app.add_middleware(cast(Any, Gate), settings=settings, metrics=metrics, endpoints=endpoints)
+    app.add_middleware(
+        cast(Any, RequestMiddleware),
+        settings=settings,
+        tokens=tokens,
+        metrics=metrics,
+        endpoints=endpoints,
+    )
     return app
 
 
@@ -79,38 +86,22 @@ async def _on_service_error(_: Request, error: ServiceError) -> JSONResponse:
 
 
 async def _on_bad_body(request: Request, error: RequestValidationError) -> JSONResponse:
-    """Name the first field that is wrong; malformed JSON is a 400, and what is no JSON a 415."""
+    """Name the first field that is wrong; malformed JSON is a 400, another Content-Type a 415."""
     first = error.errors()[0]
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if first["loc"] == ("body",) and kind != "application/json" and not kind.endswith("+json"):
         message = f"send JSON with Content-Type: application/json; this has {kind or 'none'}"
-        return error_response(
-            ServiceError(message, status=415, type="invalid_request", code="not_json")
-        )
+        return error_response(invalid_request(message, 415, "not_json"))
     if first["type"] == "json_invalid":
-        message = "the body is not valid JSON"
-        return error_response(
-            ServiceError(message, status=400, type="invalid_request", code="bad_json")
-        )
-    # Beside fields and positions, a location names the branch of a union that was tried.
+        return error_response(invalid_request("the body is not valid JSON", 400, "bad_json"))
+    # Besides fields and positions, a location names the branch of a union that was tried.
     places = [str(p) for p in first["loc"][1:] if str(p) not in _TYPES and _PLACE.fullmatch(str(p))]
-    field = places[0] if places else None
     where = f"{'.'.join(places)}: " if places else ""
-    return error_response(
-        ServiceError(
-            f"{where}{first['msg']}",
-            status=422,
-            type="invalid_request",
-            code="invalid_field",
-            param=field,
-        )
-    )
+    return error_response(invalid_field(f"{where}{first['msg']}", places[0] if places else None))
 
 
 async def _on_http_error(_: Request, error: HTTPException) -> JSONResponse:
     code = _HTTP_CODES.get(error.status_code, "bad_request")
-    response = error_response(
-        ServiceError(str(error.detail), status=error.status_code, type="invalid_request", code=code)
-    )
+    response = error_response(invalid_request(str(error.detail), error.status_code, code))
     response.headers.update(error.headers or {})
     return response

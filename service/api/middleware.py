@@ -1,21 +1,23 @@
-"""What every request passes on its way in and out: its id, its token, its size, its log line."""
+"""ASGI middleware around every request: its id, its token, its size, its metrics and log line."""
 
+import asyncio
+import contextlib
 import hmac
-import json
 import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from service.errors import ServiceError
+from service.errors import ServiceError, invalid_request
 from service.metrics import Metrics
 from service.settings import Settings
 
-__all__ = ["Gate"]
+__all__ = ["App", "Message", "Receive", "RequestMiddleware", "Send", "error_response"]
 
 _log = logging.getLogger("gts.requests")
 
@@ -24,7 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-_DISCARD_BYTES = 64 * 2**20
+_LINGER_BYTES, _LINGER_SECONDS = 16 * 2**20, 3.0  # of a refused body, read after the answer
 _PROBES = frozenset({"/livez", "/readyz"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _OUTCOMES = {
@@ -38,18 +40,23 @@ _OUTCOMES = {
 }
 
 
-class Gate:
-    """ASGI middleware around the whole app."""
+class RequestMiddleware:
+    """Checks a request and lets it through, or answers it without reading its body."""
 
     def __init__(
-        self, app: App, settings: Settings, metrics: Metrics, endpoints: frozenset[str]
+        self,
+        app: App,
+        settings: Settings,
+        tokens: Sequence[str],
+        metrics: Metrics,
+        endpoints: frozenset[str],
     ) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._endpoints = endpoints
-        self._tokens = [token.encode() for token in settings.tokens]
+        self._tokens = [token.encode() for token in tokens]
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it here."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -57,86 +64,85 @@ class Gate:
         headers = {name.lower(): value for name, value in scope["headers"]}
         asked = headers.get(b"x-request-id", b"").decode("latin-1")
         request_id = asked if _REQUEST_ID.fullmatch(asked) else f"req-{secrets.token_hex(8)}"
-        facts: dict[str, Any] = {"request_id": request_id}
-        scope.setdefault("state", {})["facts"] = facts
-        status, has_begun = 500, False
+        log_fields: dict[str, Any] = {"request_id": request_id}
+        scope.setdefault("state", {})["log_fields"] = log_fields
+        status, has_begun, is_refused, body_bytes = 500, False, False, 0
 
-        async def tell(message: Message) -> None:
+        async def counted() -> Message:
+            """Refuse a body that turns out too large: it may come without a Content-Length."""
+            nonlocal body_bytes, is_refused
+            message = await receive()
+            body_bytes += len(message.get("body", b""))
+            if body_bytes > self._settings.max_body_bytes:
+                is_refused = True
+                raise HTTPException(413, self._too_large)  # the one class that FastAPI lets through
+            return message
+
+        async def send_with_id(message: Message) -> None:
             nonlocal status, has_begun
             if message["type"] == "http.response.start":
                 status, has_begun = message["status"], True
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    (b"x-request-id", request_id.encode()),
-                ]
+                added = [(b"x-request-id", request_id.encode())]
+                added += [(b"connection", b"close")] if is_refused else []
+                message["headers"] = [*message.get("headers", ()), *added]
+            elif is_refused and not message.get("more_body", False):
+                # The server closes the connection after the last message, and a client that still
+                # sends could then lose the answer. So the body of the answer goes out first.
+                await send({**message, "more_body": True})
+                await _discard(receive)
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
         try:
             self._check(scope["path"], headers)
-            await self._app(scope, self._bounded(receive), tell)
+            await self._app(scope, counted, send_with_id)
         except ServiceError as error:
-            await _discard(receive)
-            await _answer(error, tell)
+            is_refused = _has_body(headers)
+            await error_response(error)(scope, receive, send_with_id)
         except Exception:
             _log.exception("unexpected", extra={"request_id": request_id})
             if not has_begun:
-                await _answer(ServiceError("something went wrong here; the log says what"), tell)
+                unexpected = ServiceError("something went wrong here; the log says what")
+                await error_response(unexpected)(scope, receive, send_with_id)
         finally:
-            self._record(scope, facts, 499 if facts.get("is_gone") else status, started)
+            self._record(scope, log_fields, status, time.perf_counter() - started)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
         is_open = path in _PROBES or (path == "/metrics" and not self._settings.protect_metrics)
         if self._tokens and not is_open:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            # Every token is compared, so that time tells nothing about which one was close.
+            # Every token is compared, so that the time does not show which one was close.
             matches = [hmac.compare_digest(given, token) for token in self._tokens]
             if scheme.lower() != b"bearer" or not any(matches):
-                raise ServiceError(
-                    "a bearer token is needed: Authorization: Bearer TOKEN",
-                    status=401,
-                    type="invalid_request",
-                    code="unauthorized",
-                )
+                message = "a bearer token is needed: Authorization: Bearer TOKEN"
+                raise invalid_request(message, 401, "unauthorized")
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._settings.max_body_bytes:
-            raise ServiceError(
-                self._too_large, status=413, type="invalid_request", code="body_too_large"
-            )
+            raise invalid_request(self._too_large, 413, "body_too_large")
 
     @property
     def _too_large(self) -> str:
         return f"the body has more than {self._settings.max_body_bytes} bytes"
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """Count what comes in without a Content-Length."""
-        total = 0
-
-        async def counted() -> Message:
-            nonlocal total
-            message = await receive()
-            total += len(message.get("body", b""))
-            if total > self._settings.max_body_bytes:
-                await _discard(receive)
-                raise HTTPException(413, self._too_large)  # the one that FastAPI lets through
-            return message
-
-        return counted
-
     def _record(
-        self, scope: MutableMapping[str, Any], facts: dict[str, Any], status: int, started: float
+        self,
+        scope: MutableMapping[str, Any],
+        log_fields: dict[str, Any],
+        status: int,
+        seconds: float,
     ) -> None:
+        """Count the request and log it; probes and scrapes are only counted."""
         asked = scope["path"] if scope["path"] in self._endpoints else "other"
-        endpoint = getattr(scope.get("route"), "path", asked)  # no route: the gate has answered
-        seconds = time.perf_counter() - started
-        outcome = facts.pop("stream_outcome", None) or _outcome(status)
-        self._metrics.requests.labels(endpoint, facts.get("model", ""), outcome).inc()
+        endpoint = getattr(scope.get("route"), "path", asked)  # no route if it was refused here
+        outcome = log_fields.pop("stream_outcome", None) or _outcome(status)
+        self._metrics.requests.labels(endpoint, log_fields.get("model", ""), outcome).inc()
         self._metrics.request_seconds.labels(endpoint).observe(seconds)
         if endpoint in _PROBES or endpoint == "/metrics":
             return
         _log.info(
             "request",
             extra={
-                **{key: value for key, value in facts.items() if key != "is_gone"},
+                **log_fields,
                 "method": scope["method"],
                 "path": endpoint,
                 "status": status,
@@ -153,21 +159,21 @@ def _outcome(status: int) -> str:
     return "ok" if status < 400 else "invalid" if status < 500 else "error"
 
 
+def _has_body(headers: dict[bytes, bytes]) -> bool:
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
 async def _discard(receive: Receive) -> None:
-    """Read what a client still sends, within bounds: one that is cut off never sees the answer."""
+    """Read and drop the rest of a refused body, up to a limit of bytes and of time."""
     total, is_more = 0, True
-    while is_more and total < _DISCARD_BYTES:
-        message = await receive()
-        total += len(message.get("body", b""))
-        is_more = message.get("more_body", False)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while is_more and total < _LINGER_BYTES:
+                message = await receive()
+                total += len(message.get("body", b""))
+                is_more = message.get("more_body", False)
 
 
-async def _answer(error: ServiceError, send: Send) -> None:
-    body = json.dumps(error.body()).encode()
-    headers = {"content-type": "application/json", **error.headers()}
-    if error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    encoded.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": error.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
+def error_response(error: ServiceError) -> JSONResponse:
+    """Make the response of an error."""
+    return JSONResponse(error.body(), status_code=error.status, headers=error.headers())

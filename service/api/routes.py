@@ -1,29 +1,35 @@
-"""The endpoints: read a body, hand jobs to the engine, put the answers into shape."""
+"""The endpoints: turn a body into jobs, submit them to the engine, turn results into a response."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from latent.errors import GtsError
 from latent.solved import Solved
-from service.api.requests import DiagnoseRequest, SolveRequest, diagnose_jobs, solve_job
+from service.api.conversion import diagnose_jobs, model_out, solve_job, solve_response
 from service.api.schemas import (
+    DiagnoseRequest,
     DiagnoseResponse,
     HealthResponse,
-    LimitsOut,
-    ModelOut,
     ModelsResponse,
     SamplerDiagnosisOut,
     SolveManyResponse,
+    SolveRequest,
     SolveResponse,
-    solve_response,
 )
 from service.api.streaming import events
 from service.engine.engine import Engine
-from service.engine.job import Job, JobRequest
-from service.errors import ErrorResponse, NotReadyError, ServiceError, as_service_error
+from service.engine.job import Job
+from service.errors import (
+    ErrorResponse,
+    NotReadyError,
+    ServiceError,
+    as_service_error,
+    invalid_field,
+)
 from service.metrics import Metrics, kind_of
 from service.models import Catalog
 from service.settings import Settings
@@ -58,13 +64,14 @@ _EVENT = {
 router = APIRouter()
 
 
+@dataclass(frozen=True)
 class State:
-    """What the endpoints share; built once."""
+    """What the endpoints share; built once, with the app."""
 
-    def __init__(
-        self, settings: Settings, catalog: Catalog, metrics: Metrics, engine: Engine
-    ) -> None:
-        self.settings, self.catalog, self.metrics, self.engine = settings, catalog, metrics, engine
+    settings: Settings
+    catalog: Catalog
+    metrics: Metrics
+    engine: Engine
 
 
 def _state(request: Request) -> State:
@@ -85,86 +92,84 @@ async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
     With a list of questions: `results`, in order, where one bad question does not fail the others.
     With `stream`: server-sent events `round` (candidates so far), `result`, `error`.
     """
-    request_id, with_texts = request.state.facts["request_id"], "trajectories" in body.include
     if isinstance(body.question, list):
         return await _solve_many(body, body.question, request, state)
-    job_request = solve_job(body, body.question, request_id, state.catalog, state.settings)
-    _note(request, state, job_request)
-    (job,) = state.engine.submit(
-        [job_request], deadline_ms=body.deadline_ms, is_streamed=body.stream
-    )
+    log_fields, with_texts = request.state.log_fields, "trajectories" in body.include
+    job = solve_job(body, body.question, log_fields["request_id"], state.catalog, state.settings)
+    _add_log_fields(request, state, job)
+    state.engine.submit([job])
     if body.stream:
-        facts = request.state.facts
-        stream = events(job, state.engine, state.metrics, state.settings, with_texts, facts)
+        beat = state.settings.heartbeat_seconds
+        stream = events(job, state.engine, state.metrics, beat, with_texts, log_fields)
         headers = {"Cache-Control": "no-store"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
-    (solved,) = await _answers(request, state, [job])
+    (solved,) = await _results(request, state, [job])
     if isinstance(solved, ServiceError):
         raise solved
-    assert isinstance(solved, Solved)
-    state.metrics.saw_solved(solved)
-    return solve_response(solved, request_id=request_id, with_trajectories=with_texts)
+    return _solve_response(solved, job, state, with_texts)
 
 
 async def _solve_many(
     body: SolveRequest, questions: list[str], request: Request, state: State
 ) -> SolveManyResponse:
-    request_id, with_texts = request.state.facts["request_id"], "trajectories" in body.include
     limit = state.settings.max_questions
     if body.stream:
-        raise _bad_field("stream takes one question, not a list", "stream")
+        raise invalid_field("stream takes one question, not a list", "stream")
     if not 1 <= len(questions) <= limit:
-        raise _bad_field(f"question has {len(questions)} items; give 1 to {limit}", "question")
-    outcomes: list[JobRequest | ServiceError] = []
+        raise invalid_field(f"question has {len(questions)} items; give 1 to {limit}", "question")
+    request_id, with_texts = request.state.log_fields["request_id"], "trajectories" in body.include
+    checked: list[Job | ServiceError] = []
     for number, question in enumerate(questions):
         try:
             own_id = f"{request_id}-{number}"
-            outcomes.append(solve_job(body, question, own_id, state.catalog, state.settings))
+            checked.append(solve_job(body, question, own_id, state.catalog, state.settings))
         except GtsError as error:
             if error.param != "question":
-                raise  # the same for all of them
-            outcomes.append(as_service_error(error))
-    good = [outcome for outcome in outcomes if isinstance(outcome, JobRequest)]
-    if good:
-        _note(request, state, good[0])
-    jobs = state.engine.submit(good, deadline_ms=body.deadline_ms) if good else []
-    found = await _answers(request, state, jobs)
-    answers = {job.job_id: answer for job, answer in zip(good, found, strict=True)}
+                raise  # it is wrong for all of them
+            checked.append(as_service_error(error))
+    jobs = [each for each in checked if isinstance(each, Job)]
+    if jobs:
+        _add_log_fields(request, state, jobs[0])
+        state.engine.submit(jobs)
+    found = iter(await _results(request, state, jobs))
     results: list[SolveResponse | ErrorResponse] = []
-    for outcome in outcomes:
-        answer = answers[outcome.job_id] if isinstance(outcome, JobRequest) else outcome
-        if isinstance(outcome, JobRequest) and isinstance(answer, Solved):
-            state.metrics.saw_solved(answer)
-            results.append(
-                solve_response(answer, request_id=outcome.request_id, with_trajectories=with_texts)
-            )
+    for each in checked:
+        result = next(found) if isinstance(each, Job) else each
+        if isinstance(each, Job) and not isinstance(result, ServiceError):
+            results.append(_solve_response(result, each, state, with_texts))
         else:
-            assert isinstance(answer, ServiceError)
-            results.append(ErrorResponse.model_validate(answer.body()))
+            assert isinstance(result, ServiceError)
+            results.append(ErrorResponse.model_validate(result.body()))
     return SolveManyResponse(results=results)
 
 
-@router.post("/diagnose", response_model=DiagnoseResponse, responses=_ERRORS)
-async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> Any:
-    """Say how samplers explore a question: gain, shift, diversity, regime, and the vote as it grows."""
-    request_id = request.state.facts["request_id"]
+def _solve_response(result: Any, job: Job, state: State, with_texts: bool) -> SolveResponse:
+    assert isinstance(result, Solved)
+    state.metrics.observe_solved(result)
+    return solve_response(result, request_id=job.request_id, with_trajectories=with_texts)
+
+
+@router.post("/diagnose", responses=_ERRORS)
+async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> DiagnoseResponse:
+    """Measure how samplers explore a question around its deterministic answer."""
+    request_id = request.state.log_fields["request_id"]
     model = state.catalog.get(body.model)
-    requests = diagnose_jobs(body, request_id, model, state.settings)
-    _note(request, state, requests[0])
-    jobs = state.engine.submit(requests, deadline_ms=None)
+    jobs = diagnose_jobs(body, request_id, model, state.settings)
+    _add_log_fields(request, state, jobs[0])
+    state.engine.submit(jobs)
     measured = []
-    for job, found in zip(requests, await _answers(request, state, jobs), strict=True):
+    for job, found in zip(jobs, await _results(request, state, jobs), strict=True):
         if isinstance(found, ServiceError):
             raise found
         assert isinstance(found, dict)
         measured.append((job.sampler, found))
-        regime = found["regime"] or "unknown"  # without the answer nobody can tell
+        regime = found["regime"] or "unknown"  # without the true answer
         state.metrics.diagnosed.labels(kind_of(job.sampler), regime).inc()
     return DiagnoseResponse(
         id=request_id,
         model=model.name,
-        seed=requests[0].seed,
-        budget=requests[0].budget,
+        seed=jobs[0].seed,
+        budget=jobs[0].budget,
         deterministic_answer=measured[0][1]["deterministic_answer"],
         samplers=[SamplerDiagnosisOut(sampler=sampler, **found) for sampler, found in measured],
     )
@@ -173,26 +178,22 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
 @router.get("/v1/models", responses={401: _ERRORS[401]})
 async def models(state: StateDep) -> ModelsResponse:
     """List the models that are served, their samplers, sizes, fingerprints and limits."""
-    settings = state.settings
-    limits = LimitsOut(
-        budget=settings.max_budget,
-        question_chars=settings.max_question_chars,
-        questions=settings.max_questions,
-        samplers=settings.max_samplers,
-    )
-    described = [ModelOut(**model.describe(), limits=limits) for model in state.catalog.all()]
-    return ModelsResponse(data=described)
+    promises = state.engine.reproducible
+    data = [
+        model_out(each, state.settings, promises.get(each.name)) for each in state.catalog.all()
+    ]
+    return ModelsResponse(data=data)
 
 
 @router.get("/livez")
 async def livez() -> HealthResponse:
-    """Say that the process answers."""
+    """Answer 200 while the process runs."""
     return HealthResponse(status="ok")
 
 
 @router.get("/readyz", responses={503: _ERRORS[503]})
 async def readyz(state: StateDep) -> HealthResponse:
-    """Say whether a request would be taken and run now."""
+    """Answer 200 if a request would be admitted and run now, else 503."""
     if not state.engine.is_ready:
         raise NotReadyError("no worker is ready, or the server is draining", retry_after=1)
     return HealthResponse(status="ready")
@@ -200,36 +201,31 @@ async def readyz(state: StateDep) -> HealthResponse:
 
 @router.get("/metrics", response_class=Response, responses={401: _ERRORS[401]})
 async def metrics(state: StateDep) -> Response:
-    """Give the Prometheus metrics."""
+    """Return the metrics in Prometheus' text format."""
     return Response(state.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _answers(
+async def _results(
     request: Request, state: State, jobs: list[Job]
 ) -> list[Solved | dict[str, Any] | ServiceError]:
-    """Wait for jobs; if the client goes away first, free their lanes."""
-    gone = asyncio.create_task(_disconnected(request))
+    """Wait for jobs; if the client disconnects first, free their lanes."""
+    disconnected = asyncio.ensure_future(_disconnected(request))
     everyone = asyncio.gather(*(job.result for job in jobs), return_exceptions=True)
     try:
-        await asyncio.wait(
-            {gone, asyncio.ensure_future(everyone)}, return_when=asyncio.FIRST_COMPLETED
-        )
+        either: set[asyncio.Future[Any]] = {disconnected, everyone}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not everyone.done():
-            request.state.facts["is_gone"] = True
             for job in jobs:
                 state.engine.cancel(job)
-        found = await everyone
+            raise ServiceError("the client went away", status=499, code="cancelled")
     finally:
-        gone.cancel()
-    answers: list[Solved | dict[str, Any] | ServiceError] = []
-    for answer in found:
-        if isinstance(answer, asyncio.CancelledError):
-            answers.append(ServiceError("the client went away", status=499, code="cancelled"))
-        elif isinstance(answer, BaseException) and not isinstance(answer, ServiceError):
-            raise answer
-        else:
-            answers.append(answer)
-    return answers
+        disconnected.cancel()
+    results: list[Solved | dict[str, Any] | ServiceError] = []
+    for result in everyone.result():
+        if isinstance(result, BaseException) and not isinstance(result, ServiceError):
+            raise result
+        results.append(result)
+    return results
 
 
 async def _disconnected(request: Request) -> None:
@@ -237,19 +233,8 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _note(request: Request, state: State, job: JobRequest) -> None:
-    """Put into the log line what this request is."""
-    request.state.facts |= {"model": job.model, "sampler": job.sampler, "budget": job.budget}
+def _add_log_fields(request: Request, state: State, job: Job) -> None:
+    fields = {"model": job.model, "sampler": job.sampler, "budget": job.budget}
     if state.settings.log_questions:
-        request.state.facts["question"] = job.question
-
-
-def _bad_field(message: str, param: str) -> ServiceError:
-    return ServiceError(
-        message, status=422, type="invalid_request", code="invalid_field", param=param
-    )
-
-
-def error_response(error: ServiceError) -> JSONResponse:
-    """Answer with an error in its one shape."""
-    return JSONResponse(error.body(), status_code=error.status, headers=error.headers())
+        fields["question"] = job.question
+    request.state.log_fields.update(fields)

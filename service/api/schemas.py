@@ -1,37 +1,125 @@
-"""The response of a solved question, the same from the API and from `gts solve --json`."""
+"""The JSON bodies of the API, in and out. Pydantic only, so that the client can import them."""
 
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from latent.answers import show_answer
-from latent.solved import Solved, StopReason
-from latent.trajectory import Trajectory
-from latent.votes import Candidate, Tally, VoteKind
+from latent.solved import StopReason
+from latent.trajectory import MAX_SEED
+from latent.votes import VoteKind
 from service.errors import ErrorResponse
 
 __all__ = [
+    "CalibrationOut",
+    "CandidateOut",
+    "DiagnoseRequest",
     "DiagnoseResponse",
     "HealthResponse",
     "LimitsOut",
     "ModelOut",
     "ModelsResponse",
+    "RoundEvent",
     "SamplerDiagnosisOut",
+    "SamplerInfoOut",
     "SolveManyResponse",
+    "SolveRequest",
     "SolveResponse",
-    "candidates_out",
-    "solve_response",
+    "Stop",
+    "TimingOut",
+    "TrajectoryOut",
+    "UsageOut",
 ]
+
+Seed = Annotated[
+    int | None,
+    Field(ge=0, le=MAX_SEED, strict=True, description="Drawn, and reported, when absent."),
+]
+Answer = (
+    Annotated[str, Field(max_length=64)]
+    | Annotated[int, Field(strict=True, ge=-(10**15), le=10**15)]
+    | Annotated[float, Field(strict=True, ge=-1e15, le=1e15)]
+    | None
+)
+SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
+_EXAMPLE = "Ann has 3 apples and buys 4 more. How many apples does she have?"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stop(_Body):
+    """An adaptive budget: stop once the leader is this certain to beat the runner-up."""
+
+    certainty: float = Field(gt=0.5, lt=1.0, strict=True, examples=[0.95])
+
+
+class SolveRequest(_Body):
+    """A question, or several, and the budget to spend on each."""
+
+    question: str | list[str] = Field(examples=[_EXAMPLE])
+    budget: int | None = Field(
+        None, ge=1, strict=True, description="Trajectories for each question; 8 when absent."
+    )
+    sampler: SamplerText | None = Field(
+        None,
+        examples=["gts"],
+        description="deterministic (one trajectory, whatever the budget), dropout:0.1, "
+        "gaussian:1.0, gts, gts:NAME or token:1.0. "
+        "Absent: gts, or token for a text reasoner.",
+    )
+    vote: VoteKind = "majority"
+    model: str | None = Field(
+        None, min_length=1, max_length=200, description="A name from /v1/models."
+    )
+    seed: Seed = None
+    stop: Stop | None = Field(None, description="Majority vote only.")
+    include_deterministic: bool = Field(
+        False,
+        strict=True,
+        description="Let the unperturbed trajectory, index -1, be one of the budget.",
+    )
+    deadline_ms: int | None = Field(
+        None, ge=1, le=3_600_000, strict=True, description="Answer then with the votes so far."
+    )
+    stream: bool = Field(
+        False, strict=True, description="Server-sent events: round, result, error."
+    )
+    include: list[Literal["trajectories"]] = Field(
+        [], max_length=1, description="`trajectories`: every one, with its text and confidence."
+    )
+
+
+class DiagnoseRequest(_Body):
+    """A question whose exploration by samplers is measured; with the true `answer`, also how well."""
+
+    question: str = Field(examples=[_EXAMPLE])
+    answer: Answer = Field(None, examples=[7])
+    samplers: list[SamplerText] | None = Field(
+        None, min_length=1, description="Absent: one of every kind that the model supports."
+    )
+    budget: int | None = Field(None, ge=2, strict=True, description="32 when absent.")
+    seed: Seed = None
+    model: str | None = Field(None, min_length=1, max_length=200)
 
 
 class _Out(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+def _show(answer: object) -> object:
+    return show_answer(answer) if isinstance(answer, Decimal) else answer
+
+
+AnswerText = Annotated[str | None, BeforeValidator(_show)]
 
 
 class CandidateOut(_Out):
     """One distinct answer; `answer` is null for the trajectories whose answer could not be read."""
 
-    answer: str | None
+    answer: AnswerText
     votes: int
     share: float = Field(description="Its part of the score under the chosen vote, 0 to 1.")
     confidence: float = Field(description="Mean confidence of its trajectories.")
@@ -39,7 +127,7 @@ class CandidateOut(_Out):
 
 
 class UsageOut(_Out):
-    """What was spent."""
+    """The work that the answer took."""
 
     prompt_tokens: int
     thoughts: int
@@ -50,7 +138,7 @@ class UsageOut(_Out):
 
 
 class TimingOut(_Out):
-    """Milliseconds; `prefill`, `thoughts` and `decode` are of the passes the question took part in."""
+    """Milliseconds; `prefill`, `thoughts` and `decode` are of the passes that the question was in."""
 
     queue: float
     prefill: float
@@ -60,11 +148,11 @@ class TimingOut(_Out):
 
 
 class TrajectoryOut(_Out):
-    """One trajectory, on request."""
+    """One trajectory, if `include` asks for them."""
 
     index: int
     text: str
-    answer: str | None
+    answer: AnswerText
     logprob: float = Field(
         description="Mean log-probability of the answer's tokens, with end-of-text."
     )
@@ -72,7 +160,7 @@ class TrajectoryOut(_Out):
 
 
 class SolveResponse(_Out):
-    """A question's answer, the candidates behind it, and what they cost."""
+    """A question's answer, its candidates, and the work that they took."""
 
     id: str
     model: str
@@ -80,7 +168,9 @@ class SolveResponse(_Out):
     seed: int
     budget: int
     budget_used: int
-    stop_reason: StopReason
+    stop_reason: StopReason = Field(
+        description="`unreadable`: no trajectory had an answer that could be read."
+    )
     partial: bool
     answer: str | None
     confidence: float = Field(
@@ -94,62 +184,12 @@ class SolveResponse(_Out):
     trajectories: list[TrajectoryOut] | None = None
 
 
-def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) -> SolveResponse:
-    """Put what was solved into the shape that users see."""
-    count, timing = len(solved.trajectories), solved.timing
-    return SolveResponse(
-        id=request_id,
-        model=solved.model,
-        sampler=solved.sampler,
-        seed=solved.seed,
-        budget=solved.budget,
-        budget_used=count,
-        stop_reason=solved.stop_reason,
-        partial=solved.ended_by == "deadline",
-        answer=solved.answer,
-        confidence=solved.confidence,
-        confidence_kind=solved.confidence_kind,
-        candidates=candidates_out(solved.tally),
-        usage=UsageOut(
-            prompt_tokens=solved.prompt_tokens,
-            thoughts=solved.thoughts * count,
-            answer_tokens=sum(len(trajectory.tokens) for trajectory in solved.trajectories),
-            trajectories=count,
-        ),
-        timing_ms=TimingOut(
-            queue=solved.queue_seconds * 1e3,
-            prefill=timing.prefill * 1e3,
-            thoughts=timing.thoughts * 1e3,
-            decode=timing.decode * 1e3,
-            total=solved.total_seconds * 1e3,
-        ),
-        trajectories=[_trajectory(t) for t in solved.trajectories] if with_trajectories else None,
-    )
+class RoundEvent(_Out):
+    """The candidates after one more round of a streamed question."""
 
-
-def candidates_out(tally: Tally) -> list[CandidateOut]:
-    """Give the candidates, winner first."""
-    return [_candidate(candidate) for candidate in tally.candidates]
-
-
-def _candidate(candidate: Candidate) -> CandidateOut:
-    return CandidateOut(
-        answer=show_answer(candidate.answer),
-        votes=candidate.votes,
-        share=candidate.share,
-        confidence=candidate.confidence,
-        trajectories=list(candidate.trajectories),
-    )
-
-
-def _trajectory(trajectory: Trajectory) -> TrajectoryOut:
-    return TrajectoryOut(
-        index=trajectory.index,
-        text=trajectory.text,
-        answer=show_answer(trajectory.answer),
-        logprob=trajectory.logprob,
-        confidence=trajectory.confidence,
-    )
+    id: str
+    budget_used: int
+    candidates: list[CandidateOut]
 
 
 class SolveManyResponse(_Out):
@@ -187,7 +227,7 @@ class SamplerDiagnosisOut(_Out):
 
 
 class DiagnoseResponse(_Out):
-    """The deterministic answer, and how each sampler moves away from it."""
+    """The deterministic answer, and how each sampler explores around it."""
 
     id: str
     model: str
@@ -206,7 +246,7 @@ class SamplerInfoOut(_Out):
 
 
 class CalibrationOut(_Out):
-    """A sampler and a vote whose confidence is a probability, and how well it is one."""
+    """A sampler and a vote whose confidence is calibrated, and how well."""
 
     sampler: str
     vote: VoteKind
@@ -217,7 +257,7 @@ class CalibrationOut(_Out):
 
 
 class LimitsOut(_Out):
-    """What a request may ask for."""
+    """The largest values that a request may have."""
 
     budget: int
     question_chars: int
@@ -226,7 +266,7 @@ class LimitsOut(_Out):
 
 
 class ModelOut(_Out):
-    """A model, in OpenAI's shape and with what is particular to latent reasoning."""
+    """A model: the fields of OpenAI's list, and those of latent reasoning."""
 
     id: str
     object: Literal["model"]
@@ -236,6 +276,11 @@ class ModelOut(_Out):
     thoughts: int
     width: int
     fingerprint: str
+    reproducible: Literal["bits", "tokens"] | None = Field(
+        None,
+        description="What one seed promises on the server's machine: the same bits in any batch, or "
+        "the same tokens unless two are almost equally likely. Null before a worker has said it.",
+    )
     results: dict[str, Any]
     samplers: list[SamplerInfoOut]
     calibrations: list[CalibrationOut]
@@ -250,6 +295,6 @@ class ModelsResponse(_Out):
 
 
 class HealthResponse(_Out):
-    """A probe's answer."""
+    """The answer of /livez and /readyz."""
 
     status: str

@@ -1,4 +1,4 @@
-"""Server-sent events of one job: `round` as candidates come, then `result` or `error`."""
+"""The server-sent events of one streamed job: `round` with candidates, then `result` or `error`."""
 
 import asyncio
 import json
@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from latent.solved import Solved
-from service.api.schemas import candidates_out, solve_response
+from service.api.conversion import candidates_out, solve_response
+from service.api.schemas import RoundEvent
 from service.engine.engine import Engine
 from service.engine.job import Job
 from service.errors import ServiceError
 from service.metrics import Metrics
-from service.settings import Settings
 
 __all__ = ["events"]
 
@@ -22,54 +22,41 @@ async def events(
     job: Job,
     engine: Engine,
     metrics: Metrics,
-    settings: Settings,
+    heartbeat_seconds: float,
     with_trajectories: bool,
-    facts: dict[str, Any],
+    log_fields: dict[str, Any],
 ) -> AsyncIterator[str]:
-    """Tell what happens to a job; free its lanes if nobody listens any more."""
-    facts["stream_outcome"] = "cancelled"  # unless it comes to its end
+    """Yield a job's events until its answer; free its lanes if the client disconnects."""
+    log_fields["stream_outcome"] = "cancelled"  # until the last event
     try:
-        while not job.result.done():
-            step = asyncio.ensure_future(job.progress.get())
-            either: set[asyncio.Future[Any]] = {step, job.result}
-            done, _ = await asyncio.wait(
-                either,
-                timeout=settings.heartbeat_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if step in done:
-                tally = step.result()
+        while job.is_open:
+            try:
+                async with asyncio.timeout(heartbeat_seconds):
+                    tally = await job.progress.get()
+            except TimeoutError:
+                yield _HEARTBEAT
+                continue
+            if tally is not None:
                 votes = sum(candidate.votes for candidate in tally.candidates)
-                yield _event(
-                    "round",
-                    {
-                        "id": job.request.request_id,
-                        "budget_used": votes,
-                        "candidates": [c.model_dump() for c in candidates_out(tally)],
-                    },
+                event = RoundEvent(
+                    id=job.request_id, budget_used=votes, candidates=candidates_out(tally)
                 )
-            else:
-                step.cancel()
-                if not done:
-                    yield _HEARTBEAT
-        facts["stream_outcome"] = "error" if job.result.exception() else "ok"
-        yield _last(job, metrics, with_trajectories)
+                yield _event("round", event.model_dump_json())
+        error = job.result.exception()
+        log_fields["stream_outcome"] = "error" if error else "ok"
+        if isinstance(error, ServiceError):
+            yield _event("error", json.dumps(error.body()))
+            return
+        solved = job.result.result()
+        assert isinstance(solved, Solved)
+        metrics.observe_solved(solved)
+        response = solve_response(
+            solved, request_id=job.request_id, with_trajectories=with_trajectories
+        )
+        yield _event("result", response.model_dump_json())
     finally:
         engine.cancel(job)
 
 
-def _last(job: Job, metrics: Metrics, with_trajectories: bool) -> str:
-    error = job.result.exception()
-    if isinstance(error, ServiceError):
-        return _event("error", error.body())
-    solved = job.result.result()
-    assert isinstance(solved, Solved)
-    metrics.saw_solved(solved)
-    response = solve_response(
-        solved, request_id=job.request.request_id, with_trajectories=with_trajectories
-    )
-    return f"event: result\ndata: {response.model_dump_json()}\n\n"
-
-
-def _event(name: str, data: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+def _event(name: str, data: str) -> str:
+    return f"event: {name}\ndata: {data}\n\n"

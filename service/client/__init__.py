@@ -1,8 +1,14 @@
 """A Python client of the service, synchronous and asynchronous. Imports no torch."""
 
+from service.api.schemas import RoundEvent
 from service.client.client import AsyncClient, Client
-from service.client.retries import ClientError, Retries
-from service.client.wire import DiagnoseOptions, RoundEvent, SolveOptions, StopOption
+from service.client.wire import (
+    ClientError,
+    DiagnoseOptions,
+    Retries,
+    SolveOptions,
+    StopOption,
+)
 
 __all__ = [
     "AsyncClient",

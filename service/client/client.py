@@ -1,15 +1,14 @@
 """A Python client of the service, synchronous and asynchronous. Imports no torch.
 
-    from service.client.client import Client
+    from service.client import Client
 
     with Client("http://127.0.0.1:8000") as client:
         solved = client.solve("Ann has 3 apples and buys 4 more. How many has she?", budget=32)
         print(solved.answer, solved.confidence)
 
 A call is tried again on 429, 503 and lost connections, as `Retries` allows and no sooner than the
-server asks. Its seed is drawn here when absent, so that another try gives the same answer. All that
-goes wrong is a `ClientError`. This module only sends and sleeps;
-`calls` and `retries` know what and when.
+server asks. Its seed is drawn here when absent, so that another try gives the same answer. Every
+error is a `ClientError`. This module only sends and sleeps; `wire` decides what, and how long.
 """
 
 import asyncio
@@ -18,40 +17,33 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Self, Unpack
 
 import httpx
+from httpx_sse import EventSource
 
 from service.api.schemas import (
     DiagnoseResponse,
     ModelOut,
     ModelsResponse,
+    RoundEvent,
     SolveManyResponse,
     SolveResponse,
 )
-from service.client.retries import ClientError, Retries, Tries
 from service.client.wire import (
     LIST_MODELS,
     Call,
     DiagnoseOptions,
-    Events,
     Peer,
-    RoundEvent,
+    Retries,
+    Shape,
     SolveOptions,
-    StopOption,
+    Tries,
     ask,
+    cut_short,
 )
 from service.errors import ErrorResponse
 
-__all__ = [
-    "AsyncClient",
-    "Client",
-    "ClientError",
-    "DiagnoseOptions",
-    "Retries",
-    "RoundEvent",
-    "SolveOptions",
-    "StopOption",
-]
+__all__ = ["AsyncClient", "Client"]
 
-_SECONDS = 600.0  # for an answer: a request may have to queue
+_SECONDS = 600.0  # for an answer, the time in the queue included
 _RETRIES = Retries()
 
 
@@ -77,44 +69,46 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._http.close()
 
     def solve(self, question: str, **options: Unpack[SolveOptions]) -> SolveResponse:
         """Draw trajectories of a question and vote."""
-        response = self._send(ask("/solve", question, options))
-        return self._peer.read(SolveResponse, response.content)
+        return self._call(SolveResponse, ask("/solve", question, options))
 
     def solve_many(
         self, questions: Sequence[str], **options: Unpack[SolveOptions]
     ) -> list[SolveResponse | ErrorResponse]:
         """Solve several, all with one seed: a result or an error for each, in order."""
-        response = self._send(ask("/solve", list(questions), options))
-        return self._peer.read(SolveManyResponse, response.content).results
+        return self._call(SolveManyResponse, ask("/solve", list(questions), options)).results
 
     def stream(
         self, question: str, **options: Unpack[SolveOptions]
     ) -> Iterator[RoundEvent | SolveResponse]:
-        """Give the candidates after each round, then the response. Once begun it is not retried."""
+        """Yield the candidates after each round, then the response. Once begun it is not retried."""
         response = self._send(ask("/solve", question, options, is_streamed=True))
-        events = Events(self._peer)
         try:
-            for piece in response.iter_bytes():
-                yield from events.feed(piece)
+            for sent in EventSource(response).iter_sse():
+                event = self._peer.event(sent)
+                yield event
+                if isinstance(event, SolveResponse):
+                    return
         except httpx.RequestError as error:
             raise self._peer.loss(error) from error
         finally:
             response.close()
-        events.finish()
+        raise cut_short()
 
     def diagnose(self, question: str, **options: Unpack[DiagnoseOptions]) -> DiagnoseResponse:
-        """Say how samplers explore a question."""
-        response = self._send(ask("/diagnose", question, options))
-        return self._peer.read(DiagnoseResponse, response.content)
+        """Measure how samplers explore a question."""
+        return self._call(DiagnoseResponse, ask("/diagnose", question, options))
 
     def models(self) -> list[ModelOut]:
         """List the models that are served, the default first."""
-        return self._peer.read(ModelsResponse, self._send(LIST_MODELS).content).data
+        return self._call(ModelsResponse, LIST_MODELS).data
+
+    def _call(self, shape: type[Shape], call: Call) -> Shape:
+        return self._peer.read(shape, self._send(call).content)
 
     def _send(self, call: Call) -> httpx.Response:
         tries = Tries(self._retries)
@@ -153,46 +147,47 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def solve(self, question: str, **options: Unpack[SolveOptions]) -> SolveResponse:
         """Draw trajectories of a question and vote."""
-        response = await self._send(ask("/solve", question, options))
-        return self._peer.read(SolveResponse, response.content)
+        return await self._call(SolveResponse, ask("/solve", question, options))
 
     async def solve_many(
         self, questions: Sequence[str], **options: Unpack[SolveOptions]
     ) -> list[SolveResponse | ErrorResponse]:
         """Solve several, all with one seed: a result or an error for each, in order."""
-        response = await self._send(ask("/solve", list(questions), options))
-        return self._peer.read(SolveManyResponse, response.content).results
+        call = ask("/solve", list(questions), options)
+        return (await self._call(SolveManyResponse, call)).results
 
     async def stream(
         self, question: str, **options: Unpack[SolveOptions]
     ) -> AsyncIterator[RoundEvent | SolveResponse]:
-        """Give the candidates after each round, then the response. Once begun it is not retried."""
+        """Yield the candidates after each round, then the response. Once begun it is not retried."""
         response = await self._send(ask("/solve", question, options, is_streamed=True))
-        events = Events(self._peer)
         try:
-            async for piece in response.aiter_bytes():
-                for event in events.feed(piece):
-                    yield event
+            async for sent in EventSource(response).aiter_sse():
+                event = self._peer.event(sent)
+                yield event
+                if isinstance(event, SolveResponse):
+                    return
         except httpx.RequestError as error:
             raise self._peer.loss(error) from error
         finally:
             await response.aclose()
-        events.finish()
+        raise cut_short()
 
     async def diagnose(self, question: str, **options: Unpack[DiagnoseOptions]) -> DiagnoseResponse:
-        """Say how samplers explore a question."""
-        response = await self._send(ask("/diagnose", question, options))
-        return self._peer.read(DiagnoseResponse, response.content)
+        """Measure how samplers explore a question."""
+        return await self._call(DiagnoseResponse, ask("/diagnose", question, options))
 
     async def models(self) -> list[ModelOut]:
         """List the models that are served, the default first."""
-        response = await self._send(LIST_MODELS)
-        return self._peer.read(ModelsResponse, response.content).data
+        return (await self._call(ModelsResponse, LIST_MODELS)).data
+
+    async def _call(self, shape: type[Shape], call: Call) -> Shape:
+        return self._peer.read(shape, (await self._send(call)).content)
 
     async def _send(self, call: Call) -> httpx.Response:
         tries = Tries(self._retries)

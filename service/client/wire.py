@@ -1,31 +1,36 @@
-"""What the clients send, and how they read what comes back. No I/O, no torch."""
+"""What the clients send, how they read answers, and when they try again. No I/O, no torch."""
 
 import json
+import random
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypedDict, TypeVar
 
 import httpx
+from httpx_sse import ServerSentEvent, SSEError
 from pydantic import BaseModel, ValidationError
 
+from latent.errors import GtsError
 from latent.votes import VoteKind
-from service.api.schemas import CandidateOut, SolveResponse
-from service.client.retries import ClientError
+from service.api.schemas import RoundEvent, SolveResponse
 from service.errors import ErrorBody, ErrorResponse
 
 __all__ = [
     "LIST_MODELS",
     "Call",
+    "ClientError",
     "DiagnoseOptions",
-    "Events",
     "Peer",
-    "RoundEvent",
+    "Retries",
+    "Shape",
     "SolveOptions",
     "StopOption",
+    "Tries",
     "ask",
+    "cut_short",
 ]
 
 _TRANSIENT_STATUSES = frozenset({429, 503})
@@ -35,6 +40,61 @@ _CONNECT_SECONDS = 10.0
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
+class ClientError(GtsError):
+    """The server's error, or why there is no answer.
+
+    `status` is None if no answer came, or the error came inside a stream. `code` is the server's, or
+    `bad_url`, `bad_token`, `unreachable`, `timeout` or `bad_response`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        status: int | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+        is_transient: bool = False,
+    ) -> None:
+        super().__init__(message, param=param)
+        self.status, self.code = status, code
+        self.retry_after, self.is_transient = retry_after, is_transient
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often a call is tried, and how long after its first try another may begin."""
+
+    tries: int = 8
+    seconds: float = 60.0
+    first_wait: float = 0.2
+
+    def wait(self, tried: int, elapsed: float, retry_after: float | None) -> float | None:
+        """Seconds to wait after so many tries, no less than the server asks; None to give up."""
+        backoff = self.first_wait * 2 ** (tried - 1) * random.uniform(0.5, 1.0)
+        wait = max(backoff, retry_after or 0.0)
+        return None if tried >= self.tries or elapsed + wait > self.seconds else wait
+
+
+@dataclass
+class Tries:
+    """The tries of one call so far."""
+
+    retries: Retries
+    _tried: int = 0
+    _started: float = field(default_factory=time.monotonic)
+
+    def wait_after(self, failure: ClientError) -> float:
+        """Seconds to wait before the next try; raises the failure if there is none."""
+        self._tried += 1
+        elapsed = time.monotonic() - self._started
+        wait = self.retries.wait(self._tried, elapsed, failure.retry_after)
+        if wait is None or not failure.is_transient:
+            raise failure
+        return wait
+
+
 class StopOption(TypedDict):
     """An adaptive budget: stop once the leader is this certain to beat the runner-up."""
 
@@ -42,7 +102,7 @@ class StopOption(TypedDict):
 
 
 class SolveOptions(TypedDict, total=False):
-    """What /solve takes besides the question. What is left out or None is the server's to choose."""
+    """What /solve takes besides the question; the server chooses what is left out or None."""
 
     budget: int
     sampler: str | None
@@ -65,14 +125,6 @@ class DiagnoseOptions(TypedDict, total=False):
     model: str | None
 
 
-class RoundEvent(BaseModel):
-    """The candidates after one more round of a streamed question."""
-
-    id: str
-    budget_used: int
-    candidates: list[CandidateOut]
-
-
 @dataclass(frozen=True)
 class Call:
     """One request, the same on every try."""
@@ -83,7 +135,7 @@ class Call:
     is_streamed: bool = False
 
     def request(self) -> dict[str, Any]:
-        """Give what httpx builds a request from."""
+        """The arguments of `httpx.Client.build_request`."""
         headers = {} if self.content is None else {"Content-Type": "application/json"}
         return {
             "method": self.method,
@@ -103,18 +155,18 @@ def ask(
     *,
     is_streamed: bool = False,
 ) -> Call:
-    """Make a call about a question; without a seed it draws one, so that every try is the same."""
+    """Make a call about a question. Draws the seed if there is none, so that every try is the same."""
     body: dict[str, Any] = {"question": question, **options}
     if body.get("seed") is None:
         body["seed"] = secrets.randbelow(2**32)
     if is_streamed:
         body["stream"] = True
-    # Escaped to ASCII: any string can be sent, and the server says what is wrong with it.
+    # Escaped to ASCII, so that any string can be sent; the server checks it.
     return Call("POST", path, json.dumps(body).encode(), is_streamed)
 
 
 class Peer:
-    """The server as a client sees it: its address and token, and how its answers read."""
+    """The server of a client: its address and token, and the reading of its answers."""
 
     def __init__(self, url: str, token: str | None, timeout_seconds: float) -> None:
         try:
@@ -137,8 +189,8 @@ class Peer:
             ),
         }
 
-    def read(self, shape: type[Shape], text: bytes) -> Shape:
-        """Read a body, or say that this is no gts server."""
+    def read(self, shape: type[Shape], text: bytes | str) -> Shape:
+        """Parse a body; raise if this is no gts server."""
         try:
             return shape.model_validate_json(text)
         except ValidationError as error:
@@ -163,6 +215,8 @@ class Peer:
 
     def loss(self, error: httpx.RequestError) -> ClientError:
         """Turn a lost connection into the error to raise."""
+        if isinstance(error, SSEError):
+            return ClientError(f"{self._name} does not stream: {error}", code="bad_response")
         is_timeout = isinstance(error, httpx.TimeoutException)
         why = "it took too long" if is_timeout else str(error) or type(error).__name__
         lost = ClientError(
@@ -173,45 +227,23 @@ class Peer:
         lost.__cause__ = error
         return lost
 
-
-@dataclass
-class Events:
-    """Reads the server-sent events of one streamed question, in whatever pieces they come."""
-
-    peer: Peer
-    _rest: bytes = b""
-    _name: str = ""
-    _has_result: bool = False
-
-    def feed(self, piece: bytes) -> Iterator[RoundEvent | SolveResponse]:
-        """Give the events that this piece completes; raise the one that is an error."""
-        # Not httpx's lines: those end at U+2028 and its kin too, which JSON strings may hold.
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            field, _, value = line.rstrip(b"\r").partition(b": ")
-            if field == b"event":
-                self._name = value.decode(errors="replace")
-            elif field == b"data":
-                yield self._event(value)
-
-    def finish(self) -> None:
-        """Raise if the stream ended before its result."""
-        if not self._has_result:
-            message = "the server broke the stream off before its result"
-            raise ClientError(message, code="unreachable")
-
-    def _event(self, data: bytes) -> RoundEvent | SolveResponse:
-        if self._name == "error":
-            said = self.peer.read(ErrorResponse, data).error
+    def event(self, event: ServerSentEvent) -> RoundEvent | SolveResponse:
+        """Parse an event of a stream; raise the one that is an error."""
+        if event.event == "error":
+            said = self.read(ErrorResponse, event.data).error
             raise ClientError(said.message, code=said.code, param=said.param)
-        if self._name == "round":
-            return self.peer.read(RoundEvent, data)
-        self._has_result = True
-        return self.peer.read(SolveResponse, data)
+        if event.event == "round":
+            return self.read(RoundEvent, event.data)
+        return self.read(SolveResponse, event.data)
+
+
+def cut_short() -> ClientError:
+    """The error of a stream that ends before its result."""
+    return ClientError("the server broke the stream off before its result", code="unreachable")
 
 
 def _seconds_of(retry_after: str | None) -> float | None:
-    """Read Retry-After: seconds from a gts server, perhaps a date from a proxy."""
+    """Parse Retry-After: seconds from a gts server, perhaps a date from a proxy."""
     if retry_after is None:
         return None
     if retry_after.isascii() and retry_after.isdigit():

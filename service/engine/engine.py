@@ -1,25 +1,34 @@
-"""Admission, lanes, futures, deadlines: the API process's side. Imports no torch.
+"""Admits jobs, schedules their lanes in rounds, answers them. The API process's side; imports no torch.
 
-Every job that was taken in is answered: with its votes, an error, or, after a worker's death, by
-running its lanes again. All randomness is keyed by (seed, trajectory), so a second run changes nothing.
+Every admitted job is answered: with its votes, with an error, or, if a worker dies, by running its
+lanes again. All randomness is keyed by (seed, trajectory), so the second run gives the same answer.
 """
 
 import asyncio
+import logging
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from service.engine.job import Job, JobRequest
-from service.engine.messages import Failure, RoundReport, RoundTask, WorkerConfig
-from service.engine.pool import Fleet
+from service.engine.job import Job
+from service.engine.messages import (
+    Failure,
+    OutOfMemory,
+    Ready,
+    RoundReport,
+    RoundTask,
+    WorkerConfig,
+)
+from service.engine.pool import Event, Pool
 from service.engine.process import WorkerMain, worker_main
-from service.engine.scheduler import BLOCK, Group, Round, Schedule
+from service.engine.scheduler import Scheduler
 from service.errors import (
     DrainingError,
     NotReadyError,
     OverloadedError,
     ServiceError,
     WorkerError,
+    invalid_field,
 )
 from service.metrics import Metrics
 from service.models import Catalog
@@ -27,8 +36,10 @@ from service.settings import Settings
 
 __all__ = ["Engine"]
 
-_STRIKES = 2
-_DRAIN_TICK = 0.02
+_log = logging.getLogger("gts.engine")
+
+_MAX_STRIKES = 2  # deaths of a worker while a job was alone on it
+_HANG_FACTOR = 20  # a round that takes so many times its estimate is considered hung
 
 
 class Engine:
@@ -41,10 +52,10 @@ class Engine:
         metrics: Metrics,
         main: WorkerMain = worker_main,
     ) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        self._schedule = Schedule()
-        self._jobs: dict[str, Job] = {}
+        self._settings, self._metrics = settings, metrics
+        self.reproducible: Mapping[
+            str, Literal["bits", "tokens"]
+        ] = {}  # by model; from the workers
         self._is_draining = False
         configs = [
             WorkerConfig(
@@ -57,174 +68,146 @@ class Engine:
             )
             for device in settings.devices
         ]
-        self._fleet = Fleet(
-            configs,
-            settings.lane_limit,
-            settings.round_seconds,
-            settings.hang_seconds,
-            main,
-            self,
-        )
-        metrics.watch(self)
+        self._scheduler = Scheduler(len(configs), settings.lane_limit, settings.round_seconds)
+        self._pool = Pool(configs, main, settings.start_seconds, self._step)
+        metrics.watch(self._scheduler, self._pool, lambda: self.is_ready)
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would be taken and run now."""
-        return self._fleet.is_ready and not self._is_draining
-
-    @property
-    def waiting_lanes(self) -> int:
-        """Lanes that no round has taken yet."""
-        return self._schedule.waiting_lanes
-
-    @property
-    def waiting_jobs(self) -> int:
-        """Jobs with such lanes."""
-        return self._schedule.waiting_jobs
-
-    @property
-    def running_lanes(self) -> int:
-        """Lanes on the devices now."""
-        return self._fleet.running_lanes
-
-    @property
-    def open_jobs(self) -> int:
-        """Jobs taken in and not answered."""
-        return len(self._jobs)
+        """Whether a request would be admitted and run now."""
+        return self._pool.is_ready and not self._is_draining
 
     async def start(self) -> None:
         """Start the workers and wait until they are warm."""
-        await self._fleet.start()
+        await self._pool.start()
 
     async def drain(self) -> None:
-        """Take nothing more; wait for what is open, as long as the settings allow."""
+        """Admit nothing more; wait for the open jobs, as long as the settings allow."""
         self._is_draining = True
-        deadline = time.monotonic() + self._settings.drain_seconds
-        while self._jobs and time.monotonic() < deadline:
-            await asyncio.sleep(_DRAIN_TICK)
+        if results := [job.result for job in self._scheduler.jobs.values()]:
+            await asyncio.wait(results, timeout=self._settings.drain_seconds)
 
     def close(self) -> None:
-        """Stop the workers and answer whoever still waits."""
+        """Stop the workers, and answer the jobs that are still open with an error."""
         self._is_draining = True
-        self._fleet.close()
-        for job in list(self._jobs.values()):
-            job.fail(DrainingError("the server is shutting down"))
+        self._pool.close()
+        self._fail_all(DrainingError, "the server is shutting down")
 
-    def submit(
-        self,
-        requests: Sequence[JobRequest],
-        *,
-        deadline_ms: int | None,
-        is_streamed: bool = False,
-    ) -> list[Job]:
-        """Take jobs in, all or none."""
-        self._admit(sum(len(request.indices) for request in requests))
-        loop = asyncio.get_running_loop()
-        jobs = [Job(request, loop.create_future(), is_streamed=is_streamed) for request in requests]
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Admit jobs, all or none."""
+        self._admit(sum(len(job.indices) for job in jobs))
         for job in jobs:
-            self._jobs[job.request.job_id] = job
-            self._schedule.add(job.demand())
-            job.result.add_done_callback(lambda _, job=job: self._forget(job))  # type: ignore[misc]
-            if deadline_ms is not None:
-                timer = loop.call_later(deadline_ms / 1e3, job.expire)
-                job.result.add_done_callback(lambda _, timer=timer: timer.cancel())  # type: ignore[misc]
-        self._fleet.dispatch()
-        return jobs
+            self._open(job)
+        self._step()
 
     def cancel(self, job: Job) -> None:
-        """Free a job's lanes: its client has gone."""
+        """Free a job's lanes: its client has disconnected."""
         if job.is_open:
             job.result.cancel()
             self._metrics.cancelled.inc()
 
-    def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
-        """Give a free worker its next lanes."""
-        return self._schedule.next_round(lane_limit)
+    def _step(self, event: Event | None = None) -> None:
+        """Postprocess what a device reports, then schedule and run a round on every idle device."""
+        if event is not None:
+            self._postprocess(event)
+        for device in self._pool.idle_devices:
+            round = self._scheduler.next_round(device)
+            if round is None:
+                break
+            expected = self._scheduler.expected_seconds(round)
+            hang_seconds = max(self._settings.hang_seconds, _HANG_FACTOR * expected)
+            self._pool.run(device, round, hang_seconds)
 
-    def task_of(self, round_id: int, round: Round, lane_limit: int) -> RoundTask:
-        """Say what the lanes of a round are."""
-        kind, model, sampler = round.group[:3]
-        tasks = [self._jobs[part.job_id].task(part.indices) for part in round.parts]
-        return RoundTask(round_id, kind, model, sampler, tuple(tasks), lane_limit)
+    def _postprocess(self, event: Event) -> None:
+        match event.outcome:
+            case Ready() as ready:
+                self.reproducible = ready.reproducible
+            case RoundReport() as report:
+                self._on_report(event.device, event.rounds[0], report)
+            case OutOfMemory():
+                self._on_out_of_memory(event.device, event.rounds[0])
+            case "lost":
+                self._on_lost(event.rounds)
+            case "stuck":
+                self._fail_all(WorkerError, "no worker can be started; the log says why")
 
-    def on_report(self, round: Round, report: RoundReport) -> None:
-        """Hand finished lanes to their jobs."""
-        self._metrics.saw_round(round, report)
-        for part in round.parts:
-            job = self._jobs.get(part.job_id)
+    def _on_report(self, device: int, round: RoundTask, report: RoundReport) -> None:
+        """Pass finished lanes to their jobs."""
+        all_ran = not any(isinstance(result, Failure) for result in report.results.values())
+        self._scheduler.finished(device, round, report.seconds if all_ran else None)
+        self._metrics.observe_round(round, report)
+        for task in round.tasks:
+            job = self._scheduler.jobs.get(task.job_id)
             if job is None or not job.is_open:
                 continue  # expired or cancelled meanwhile
-            result = report.results[part.job_id]
+            result = report.results[task.job_id]
             if isinstance(result, Failure):
-                job.fail(_error_of(result))
+                self._fail(job, _error_of(result))
+                continue
+            self._metrics.surplus.inc(job.accept(result))
+            if job.result.done():  # at once, so that the next round has none of its lanes
+                self._scheduler.remove(job)
             else:
-                self._metrics.surplus.inc(job.accept(result))
-            if job.result.done():  # at once, so that the next round has none of it
-                self._forget(job)
-            else:
-                self._schedule.extend(part.job_id, job.release())
+                job.release()
 
-    def on_out_of_memory(self, round: Round, tried: int) -> None:
-        """Put the lanes back for smaller rounds; one question that does not fit the smallest fails."""
+    def _on_out_of_memory(self, device: int, round: RoundTask) -> None:
+        """Try again in smaller rounds; a question that does not fit the smallest fails."""
         self._metrics.out_of_memory.inc()
-        is_smallest = tried <= BLOCK
-        for part in round.parts:
-            if is_smallest and len(round.parts) == 1:
-                self._fail(part.job_id, WorkerError("the device has no room for this question"))
-            self._schedule.put_back(part, is_alone=is_smallest, most=max(BLOCK, tried // 2))
+        lanes, hopeless = self._scheduler.out_of_memory(device, round)
+        _log.warning("out of memory; halved the lanes", extra={"lanes": lanes})
+        if hopeless is not None:
+            self._fail(hopeless, WorkerError("the device has no room for this question"))
 
-    def on_lost(self, round: Round | None) -> None:
-        """Run what was in flight again, each job alone; two deaths while alone are enough."""
+    def _on_lost(self, rounds: Sequence[RoundTask]) -> None:
+        """Run what was in flight again, each job alone; a job that was alone already gets a strike."""
         self._metrics.restarts.inc()
-        if round is None:
-            return
-        for part in round.parts:
-            job = self._jobs.get(part.job_id)
-            if job is not None and len(round.parts) == 1:
-                job.strikes += 1
-                if job.strikes >= _STRIKES:
-                    self._fail(part.job_id, WorkerError("the worker died on this question, twice"))
-            self._schedule.put_back(part, is_alone=True)
-
-    def on_stuck(self) -> None:
-        """Answer whoever waits: the workers do not come back."""
-        for job in list(self._jobs.values()):
-            job.fail(WorkerError("no worker can be started; the log says why"))
+        for round in rounds:
+            for task in round.tasks:
+                job = self._scheduler.jobs.get(task.job_id)
+                if job is not None and len(round.tasks) == 1:
+                    job.strikes += 1
+                    if job.strikes >= _MAX_STRIKES:
+                        self._fail(job, WorkerError("the worker died on this question, twice"))
+                self._scheduler.put_back(task, is_alone=True)
 
     def _admit(self, lanes: int) -> None:
         if self._is_draining:
             self._metrics.rejected.labels("draining").inc()
             raise DrainingError("the server is shutting down; ask another", retry_after=1)
-        if not self._fleet.is_ready:
+        if not self._pool.is_ready:
             self._metrics.rejected.labels("not_ready").inc()
             raise NotReadyError("no worker is ready; try again in a moment", retry_after=1)
-        waiting, limit = self._schedule.waiting_lanes, self._settings.waiting_lanes
+        waiting, limit = self._scheduler.waiting_lanes, self._settings.waiting_lanes
         if waiting and waiting + lanes > limit:
             self._metrics.rejected.labels("queue_full").inc()
-            seconds = self._fleet.seconds_for(self._schedule.waiting_by_group())
             raise OverloadedError(
                 f"{waiting} lanes wait and the limit is {limit}; try again later",
-                retry_after=max(1, math.ceil(seconds)),
+                retry_after=max(1, math.ceil(self._scheduler.waiting_seconds())),
             )
 
-    def _forget(self, job: Job) -> None:
-        self._jobs.pop(job.request.job_id, None)
-        self._schedule.remove(job.request.job_id)
+    def _open(self, job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        job.result = loop.create_future()
+        job.result.add_done_callback(lambda _: self._on_answered(job))
+        if job.deadline_ms is not None:
+            timer = loop.call_later(job.deadline_ms / 1e3, job.expire)
+            job.result.add_done_callback(lambda _: timer.cancel())
+        self._scheduler.add(job)
 
-    def _fail(self, job_id: str, error: ServiceError) -> None:
-        job = self._jobs.get(job_id)
-        if job is not None:
-            job.fail(error)
-            self._forget(job)
+    def _on_answered(self, job: Job) -> None:
+        self._scheduler.remove(job)
+        job.progress.put_nowait(None)
+
+    def _fail(self, job: Job, error: ServiceError) -> None:
+        job.fail(error)
+        self._scheduler.remove(job)
+
+    def _fail_all(self, kind: type[ServiceError], message: str) -> None:
+        for job in list(self._scheduler.jobs.values()):
+            self._fail(job, kind(message))
 
 
 def _error_of(failure: Failure) -> ServiceError:
     if not failure.is_users:
         return WorkerError(failure.message)
-    return ServiceError(
-        failure.message,
-        status=422,
-        type="invalid_request",
-        code="invalid_field",
-        param=failure.param,
-    )
+    return invalid_field(failure.message, failure.param)

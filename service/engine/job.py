@@ -1,34 +1,37 @@
-"""What the engine knows of a request until it is answered. Pure bookkeeping, on the event loop."""
+"""One question in the engine, from admission to its answer. Bookkeeping on the event loop, no I/O."""
 
 import asyncio
+import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latent.calibration import Calibration
-from latent.solved import Solved
+from latent.solved import EndedBy, Solved
 from latent.trajectory import Timing, Trajectory
-from latent.votes import Ballot, Tally, VoteKind, tally
-from service.engine.messages import LaneReport, Task
-from service.engine.scheduler import BLOCK, Demand
-from service.engine.stopping import certainty_of, checkpoints
+from latent.votes import Ballot, Candidate, Tally, VoteKind, tally
+from service.engine.messages import Group, Kind, LaneReport, Task
 from service.errors import DeadlineError, ServiceError
 
-__all__ = ["Job", "JobRequest"]
+__all__ = ["BLOCK", "Job", "certainty_of", "checkpoints"]
+
+# Lanes are scheduled in blocks of this many, so that a budget of 128 and one of 4 share a round.
+BLOCK = 16
+_FIRST_CHECKPOINT = 4
 
 
-@dataclass(frozen=True)
-class JobRequest:
-    """One question for the engine, checked and complete."""
+@dataclass(eq=False)
+class Job:
+    """A checked question, its lanes that wait or are finished, and the future that answers it."""
 
-    request_id: str  # the client's word for it, which need not be unique
-    kind: str  # "solve" or "diagnose"
+    request_id: str  # the client's, which need not be unique
+    kind: Kind
     model: str
     sampler: str
     thoughts: int  # K, for the usage
@@ -37,70 +40,68 @@ class JobRequest:
     indices: tuple[int, ...]
     budget: int
     vote: VoteKind = "majority"
-    certainty: float | None = None
-    answer: str | None = None
+    certainty: float | None = None  # stop an adaptive budget here
+    answer: str | None = None  # the true answer, for a diagnosis
     calibration: Calibration | None = None
+    deadline_ms: int | None = None
+    is_streamed: bool = False
     job_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
-
-@dataclass
-class Job:
-    """A request in the engine: its lanes as they come, and the future that answers it."""
-
-    request: JobRequest
-    result: "asyncio.Future[Solved | dict[str, Any]]"
-    created: float = field(default_factory=time.monotonic)
-    started: float | None = None
+    # The scheduler's: the released lanes that no round has taken, in index order.
+    pending: deque[int] = field(default_factory=deque)
+    is_alone: bool = False  # suspected of killing a worker: it shares no round
+    max_lanes: int | None = None  # lanes at once, after more of them did not fit a device
     strikes: int = 0  # workers that died while it was alone on them
-    progress: "asyncio.Queue[Tally]" = field(default_factory=asyncio.Queue)
-    is_streamed: bool = False
+
+    result: "asyncio.Future[Solved | dict[str, Any]]" = field(init=False)  # set by Engine.submit
+    progress: "asyncio.Queue[Tally | None]" = field(default_factory=asyncio.Queue)  # None: answered
+    _created: float = field(default_factory=time.monotonic)
+    _started: float | None = None
     _done: dict[int, Trajectory] = field(default_factory=dict)
-    _thoughts: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    _answer_tokens: dict[int, int] = field(default_factory=dict)
+    _final_thoughts: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     _prompt_tokens: int = 0
     _timing: Timing = field(default_factory=Timing)
-    _told: int = 0
-    _released: int = 0
+    _released_count: int = 0
+    _streamed_count: int = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has answered it yet."""
+        """Whether it has no answer yet."""
         return not self.result.done()
 
-    def demand(self) -> Demand:
-        """Give what the scheduler needs to know."""
-        request = self.request
-        return Demand(
-            job_id=request.job_id,
-            group=(request.kind, request.model, request.sampler),
-            pending=deque(self.release()),
-            is_whole=request.kind == "diagnose",
-        )
+    @property
+    def is_whole(self) -> bool:
+        """Whether its lanes must run in one round, which it then has for itself."""
+        return self.kind == "diagnose"
 
-    def release(self) -> tuple[int, ...]:
-        """Give more lanes to run: all, or of an adaptive budget those to a next checkpoint."""
-        first, total = self._released, len(self.request.indices)
+    @property
+    def group(self) -> Group:
+        """What the lanes of a round have in common."""
+        return self.kind, self.model, self.sampler
+
+    def release(self) -> None:
+        """Let more lanes be scheduled: all, or of an adaptive budget those up to a next checkpoint."""
+        first, total = self._released_count, len(self.indices)
         if len(self._done) < first:
-            return ()  # not before the last ones have voted
-        is_adaptive = self.request.certainty is not None
-        self._released = min(max(BLOCK, 2 * first), total) if is_adaptive else total
-        return self.request.indices[first : self._released]
+            return  # the stop rule looks at those first
+        is_adaptive = self.certainty is not None
+        self._released_count = min(max(BLOCK, 2 * first), total) if is_adaptive else total
+        self.pending.extend(self.indices[first : self._released_count])
+
+    def take(self, count: int) -> tuple[int, ...]:
+        """Take the next waiting lanes for a round; the time in the queue ends with the first."""
+        if self._started is None:
+            self._started = time.monotonic()
+        return tuple(self.pending.popleft() for _ in range(count))
 
     def task(self, indices: tuple[int, ...]) -> Task:
-        """Give what a worker needs to run these lanes; the queue ends for it here."""
-        request = self.request
-        if self.started is None:
-            self.started = time.monotonic()
-        return Task(
-            request.job_id,
-            request.question,
-            request.seed,
-            indices,
-            wants_thoughts=request.vote == "centroid",
-            answer=request.answer,
-        )
+        """Describe these lanes for a worker."""
+        wants_thoughts = self.vote == "centroid"
+        return Task(self.job_id, self.question, self.seed, indices, wants_thoughts, self.answer)
 
     def accept(self, report: LaneReport) -> int:
-        """Take finished lanes in; answer if they suffice. Gives how many turned out surplus."""
+        """Take in finished lanes and answer if they suffice; return how many were surplus."""
         self._timing += report.timing
         self._prompt_tokens = report.prompt_tokens
         if report.diagnosis is not None:
@@ -108,69 +109,93 @@ class Job:
             return 0
         for position, trajectory in enumerate(report.trajectories):
             self._done[trajectory.index] = trajectory
+            self._answer_tokens[trajectory.index] = report.answer_tokens[position]
             if report.final_thoughts is not None:
-                self._thoughts[trajectory.index] = report.final_thoughts[position]
-        return self._settle()
+                self._final_thoughts[trajectory.index] = report.final_thoughts[position]
+        return self._answer_if_enough()
 
     def expire(self) -> None:
-        """Answer with the votes so far, or say that there are none."""
+        """Answer at the deadline: with the votes of the finished prefix, or an error if it is empty."""
         if not self.is_open:
             return
-        finished = self._finished_prefix()
-        if self.request.kind == "solve" and finished:
-            self.result.set_result(self._solved(len(finished), "deadline"))
+        count = self._finished_prefix()
+        if self.kind == "solve" and count:
+            self.result.set_result(self._solved(count, "deadline"))
         else:
             self.fail(DeadlineError("the deadline passed before any trajectory was finished"))
 
     def fail(self, error: ServiceError) -> None:
-        """Answer with an error."""
+        """Answer with an error, unless it is answered."""
         if self.is_open:
             self.result.set_exception(error)
 
-    def _settle(self) -> int:
-        request, finished = self.request, self._finished_prefix()
-        if request.certainty is not None:
-            for count in checkpoints(request.budget):
-                if count > len(finished):
+    def _answer_if_enough(self) -> int:
+        finished = self._finished_prefix()
+        if self.certainty is not None:
+            for count in checkpoints(self.budget):
+                if count > finished:
                     break
-                if certainty_of(self._tally(count).candidates) >= request.certainty:
+                if certainty_of(self._tally(count).candidates) >= self.certainty:
                     self.result.set_result(self._solved(count, "certainty"))
                     return len(self._done) - count
-        if len(finished) == len(request.indices):
-            self.result.set_result(self._solved(len(finished), "budget"))
-        elif self.is_streamed and len(finished) > self._told:
-            self.progress.put_nowait(self._tally(len(finished)))
-            self._told = len(finished)
+        if finished == len(self.indices):
+            self.result.set_result(self._solved(finished, "budget"))
+        elif self.is_streamed and finished > self._streamed_count:
+            self.progress.put_nowait(self._tally(finished))
+            self._streamed_count = finished
         return 0
 
-    def _finished_prefix(self) -> Sequence[int]:
-        """Give the indices that are finished, up to the first gap."""
-        indices = self.request.indices
-        gap = next((n for n, index in enumerate(indices) if index not in self._done), len(indices))
-        return indices[:gap]
+    def _finished_prefix(self) -> int:
+        """Count the finished lanes before the first unfinished one: the result depends on no timing."""
+        gaps = (n for n, index in enumerate(self.indices) if index not in self._done)
+        return next(gaps, len(self.indices))
 
     def _tally(self, count: int) -> Tally:
-        first = [self._done[index] for index in self.request.indices[:count]]
+        first = [self._done[index] for index in self.indices[:count]]
         ballots = [
-            Ballot(done.index, done.answer, done.confidence, self._thoughts.get(done.index))
+            Ballot(done.index, done.answer, done.confidence, self._final_thoughts.get(done.index))
             for done in first
         ]
-        return tally(ballots, self.request.vote)
+        return tally(ballots, self.vote)
 
-    def _solved(self, count: int, reason: Literal["budget", "certainty", "deadline"]) -> Solved:
-        request, now = self.request, time.monotonic()
+    def _solved(self, count: int, reason: EndedBy) -> Solved:
+        now, used = time.monotonic(), self.indices[:count]
         return Solved(
-            model=request.model,
-            sampler=request.sampler,
-            seed=request.seed,
-            budget=request.budget,
+            model=self.model,
+            sampler=self.sampler,
+            seed=self.seed,
+            budget=self.budget,
             prompt_tokens=self._prompt_tokens,
-            thoughts=request.thoughts,
-            trajectories=[self._done[index] for index in request.indices[:count]],
+            thoughts=self.thoughts,
+            answer_tokens=sum(self._answer_tokens[index] for index in used),
+            trajectories=[self._done[index] for index in used],
             tally=self._tally(count),
             timing=self._timing,
-            queue_seconds=(self.started or now) - self.created,
-            total_seconds=now - self.created,
+            queue_seconds=(self._started or now) - self._created,
+            total_seconds=now - self._created,
             ended_by=reason,
-            calibration=request.calibration,
+            calibration=self.calibration,
         )
+
+
+def checkpoints(budget: int) -> Iterator[int]:
+    """Trajectory counts at which the stop rule is evaluated: 4, 8, 16 … below the budget."""
+    count = _FIRST_CHECKPOINT
+    while count < budget:
+        yield count
+        count *= 2
+
+
+def certainty_of(candidates: Sequence[Candidate]) -> float:
+    """Posterior probability that the leader beats the runner-up, from a flat prior.
+
+    With a and b votes that is P(p > ½) for p ~ Beta(a + 1, b + 1), which for whole numbers is the
+    binomial tail P(X ≤ a), X ~ Binomial(a + b + 1, ½). Unparsable answers are not counted.
+    """
+    votes = sorted((c.votes for c in candidates if c.answer is not None), reverse=True)
+    if not votes:
+        return 0.0
+    leader, runner_up = votes[0], votes[1] if len(votes) > 1 else 0
+    n = leader + runner_up + 1
+    below = sum(math.comb(n, i) for i in range(leader + 1))
+    return below / (1 << n)

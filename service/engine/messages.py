@@ -1,7 +1,7 @@
-"""What the API process and a worker say to each other. Plain data, no torch."""
+"""Messages between the API process and a worker, and its configuration. Plain data, no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,8 @@ from latent.trajectory import Timing, Trajectory
 
 __all__ = [
     "Failure",
+    "Group",
+    "Kind",
     "LaneReport",
     "ModelPlace",
     "OutOfMemory",
@@ -22,18 +24,22 @@ __all__ = [
     "WorkerConfig",
 ]
 
+Kind = Literal["solve", "diagnose"]
+Group = tuple[Kind, str, str]  # kind of work, model, sampler: the same for all lanes of a round
+
 
 @dataclass(frozen=True)
 class ModelPlace:
-    """A reasoner to serve: its name and folder."""
+    """A reasoner to load. Its fingerprint comes along, so that a restart hashes no weights."""
 
     name: str
     folder: Path
+    fingerprint: str
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """All that a worker is told at its start."""
+    """What a worker is started with."""
 
     models: tuple[ModelPlace, ...]
     device: str
@@ -51,8 +57,8 @@ class Task:
     question: str
     seed: int
     indices: tuple[int, ...]
-    wants_thoughts: bool = False  # the centroid vote needs the final ones
-    answer: str | None = None  # for a diagnosis
+    wants_thoughts: bool = False  # the centroid vote needs the final thoughts
+    answer: str | None = None  # the true answer, for a diagnosis
 
 
 @dataclass(frozen=True)
@@ -60,28 +66,32 @@ class RoundTask:
     """A round for a worker: one model, one sampler, one kind of work."""
 
     round_id: int
-    kind: str  # "solve" or "diagnose"
-    model: str
-    sampler: str
+    group: Group
     tasks: tuple[Task, ...]
-    lane_limit: int  # of lanes on the device at once; a diagnosis may have more than one pass
+    lane_limit: int  # lanes on the device at once; a diagnosis may take several passes
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of all its tasks."""
+        return sum(len(task.indices) for task in self.tasks)
 
 
 @dataclass(frozen=True)
 class LaneReport:
-    """What came of one job's lanes."""
+    """The finished lanes of one job. Their tokens stay in the worker; only the counts are sent."""
 
     trajectories: tuple[Trajectory, ...]
+    answer_tokens: tuple[int, ...]  # tokens decoded, per trajectory
     prompt_tokens: int
     timing: Timing
-    snr: tuple[float, ...] | None = None
-    final_thoughts: NDArray[np.float64] | None = None
+    snr: tuple[float, ...] | None = None  # per thought
+    final_thoughts: NDArray[np.float64] | None = None  # (lanes, D)
     diagnosis: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one job's lanes could not be run; `param` names the field where the user is to blame."""
+    """Why one job's lanes could not be run; `param` names the field if the request is at fault."""
 
     message: str
     param: str | None = None
@@ -90,7 +100,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """A finished round."""
+    """A finished round: a result for each job in it, by job id."""
 
     round_id: int
     results: dict[str, LaneReport | Failure]
@@ -101,15 +111,16 @@ class RoundReport:
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """The device had no room for this round."""
+    """The round did not fit the device's memory."""
 
     round_id: int
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has loaded and warmed everything up."""
+    """The worker has loaded its models and run each once, or failed to."""
 
     pid: int
-    device: str
+    device: str  # the real one, where `auto` was asked for
     failure: str | None = None
+    reproducible: Mapping[str, Literal["bits", "tokens"]] = field(default_factory=dict)  # by model

@@ -1,13 +1,14 @@
 """One worker process and its connection. The event loop never waits for either.
 
-A thread reads and a thread writes, so a worker that hangs or dies blocks only them. The connection
-is thrown away with the worker: nothing survives that a kill could leave locked.
+One thread reads and one writes, so a worker that hangs or dies blocks only them. The connection is
+thrown away with the process: a lock that a kill leaves behind could block nothing else.
 """
 
 import asyncio
 import contextlib
 import multiprocessing
 import queue
+import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -25,13 +26,13 @@ WorkerMain = Callable[[Connection, WorkerConfig], None]
 
 def worker_main(connection: Connection, config: WorkerConfig) -> None:
     """Run the real worker."""
-    from service.worker.worker import main  # torch lives in that process only
+    from service.worker.worker import main  # imports torch, in the worker process only
 
     main(connection, config)
 
 
 class WorkerProcess:
-    """A spawned worker: `on_message` for what it says, `on_death` once when it is gone."""
+    """A spawned worker. Calls `on_message` for each message, and `on_death` once at its end."""
 
     def __init__(
         self,
@@ -41,7 +42,6 @@ class WorkerProcess:
         on_message: Callable[["WorkerProcess", Any], None],
         on_death: Callable[["WorkerProcess"], None],
     ) -> None:
-        self.config = config
         self._loop, self._on_message, self._on_death = loop, on_message, on_death
         self._connection, theirs = _SPAWN.Pipe(duplex=True)
         self._process = _SPAWN.Process(target=main, args=(theirs, config), daemon=True)
@@ -53,15 +53,26 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, for those who want to kill it."""
+        """Its process id, for the log."""
         return self._process.pid
 
-    def send(self, task: RoundTask) -> None:
-        """Hand a round over; returns at once."""
-        self._outbox.put(task)
+    @property
+    def exit_reason(self) -> str:
+        """How it ended: `killed by SIGKILL` or `exit code 1`. To be asked once it is dead."""
+        code = self._process.exitcode
+        if code is None or code >= 0:
+            return f"exit code {code}"
+        try:
+            return f"killed by {signal.Signals(-code).name}"
+        except ValueError:  # a real-time signal has no name
+            return f"killed by signal {-code}"
 
-    def stop(self) -> None:
-        """Let it go: it leaves when its connection closes, or is made to."""
+    def send(self, round: RoundTask) -> None:
+        """Queue a round for the worker; returns at once."""
+        self._outbox.put(round)
+
+    def kill(self) -> None:
+        """End it at once. It holds nothing to save, and would otherwise first finish its round."""
         self._outbox.put(None)
         self._process.kill()
 
@@ -77,12 +88,12 @@ class WorkerProcess:
         self._call(self._on_death, self)
 
     def _write(self) -> None:
-        while (task := self._outbox.get()) is not None:
+        while (round := self._outbox.get()) is not None:
             try:
-                self._connection.send(task)
+                self._connection.send(round)
             except (BrokenPipeError, OSError):
                 break  # the reader sees the death too, and reports it
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left to tell
+        with contextlib.suppress(RuntimeError):  # the loop has closed: the server has stopped
             self._loop.call_soon_threadsafe(function, *args)

@@ -1,139 +1,150 @@
-"""Groups waiting lanes into rounds: fair between jobs, in index order. Knows no torch, HTTP or clock."""
+"""Groups waiting lanes into rounds, fairly and in index order. Knows no torch, HTTP or clock."""
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import count
 
-__all__ = ["BLOCK", "Demand", "Group", "Part", "Round", "Schedule"]
+from service.engine.job import BLOCK, Job
+from service.engine.messages import Group, RoundTask, Task
 
-# Lanes are dealt in blocks of this many, so that a budget of 128 and one of 4 share a round.
-BLOCK = 16
+__all__ = ["Scheduler"]
 
-Group = tuple[str, ...]
-
-
-@dataclass
-class Demand:
-    """What one job still wants: its lanes in index order, and with whom they may share a round."""
-
-    job_id: str
-    group: Group  # a round has one model, one sampler and one kind of work
-    pending: deque[int]
-    is_whole: bool = False  # to be taken in one piece, and with nobody else
-    is_alone: bool = False  # suspected of killing a worker: nobody else shares its rounds
-    most: int | None = None  # lanes at once, once more of them did not fit a device
+_FIRST_LANES = 2 * BLOCK  # in the first round of a group, whose speed is not known yet
+_UNKNOWN_SPEED = 0.01  # seconds per lane, for the estimate of the queue's length only
+_SPEED_DECAY = 0.8  # of the moving average of seconds per lane
+_MAX_SPEEDS = 64  # bounds the table: sampler specs come from requests
 
 
-@dataclass(frozen=True)
-class Part:
-    """The lanes of one job in a round."""
+class Scheduler:
+    """All open jobs, a lane limit for each device and the measured speed of each group.
 
-    job_id: str
-    indices: tuple[int, ...]
+    Groups take turns; inside a group, jobs get one block of lanes each in turn, in index order.
+    """
 
-
-@dataclass(frozen=True)
-class Round:
-    """What a worker runs to completion."""
-
-    group: Group
-    parts: tuple[Part, ...]
-    most: int | None = None  # lanes at once, where the device would otherwise take more
-
-    @property
-    def lanes(self) -> int:
-        """How many lanes it has."""
-        return sum(len(part.indices) for part in self.parts)
-
-
-@dataclass
-class Schedule:
-    """All waiting lanes. Groups take turns; inside a group, jobs are dealt a block each in turn."""
-
-    _demands: dict[str, Demand] = field(default_factory=dict)
-    _turns: deque[Group] = field(default_factory=deque)
+    def __init__(self, devices: int, lane_limit: int, round_seconds: float) -> None:
+        self.jobs: dict[str, Job] = {}  # by id; the one served longest ago first
+        self._max_lane_limit, self._round_seconds = lane_limit, round_seconds
+        self._lane_limits = [lane_limit] * devices
+        self._seconds_per_lane: dict[Group, float] = {}
+        self._turns: deque[tuple[str, ...]] = deque()
+        self._round_ids = count()
 
     @property
     def waiting_lanes(self) -> int:
         """Lanes that no round has taken yet."""
-        return sum(len(demand.pending) for demand in self._demands.values())
-
-    def waiting_by_group(self) -> dict[Group, int]:
-        """Count the same by group."""
-        counts: dict[Group, int] = {}
-        for demand in self._demands.values():
-            counts[demand.group] = counts.get(demand.group, 0) + len(demand.pending)
-        return counts
+        return sum(len(job.pending) for job in self.jobs.values())
 
     @property
     def waiting_jobs(self) -> int:
         """Jobs with lanes that no round has taken yet."""
-        return sum(bool(demand.pending) for demand in self._demands.values())
+        return sum(bool(job.pending) for job in self.jobs.values())
 
-    def add(self, demand: Demand) -> None:
+    def waiting_seconds(self) -> float:
+        """Estimate how long the waiting lanes take, each group at its measured speed."""
+        lanes: Counter[Group] = Counter()
+        for job in self.jobs.values():
+            lanes[job.group] += len(job.pending)
+        speeds = self._seconds_per_lane
+        seconds = sum(n * speeds.get(group, _UNKNOWN_SPEED) for group, n in lanes.items())
+        return seconds / len(self._lane_limits)
+
+    def expected_seconds(self, round: RoundTask) -> float:
+        """Estimate how long a round takes; 0 if its group has not run yet."""
+        return self._seconds_per_lane.get(round.group, 0.0) * round.lanes
+
+    def add(self, job: Job) -> None:
         """Take a job in, behind those that wait."""
-        self._demands[demand.job_id] = demand
+        job.release()
+        self.jobs[job.job_id] = job
 
-    def extend(self, job_id: str, indices: Sequence[int]) -> None:
-        """Let more of a job's lanes run."""
-        self._demands[job_id].pending.extend(indices)
+    def remove(self, job: Job) -> None:
+        """Forget a job and its waiting lanes."""
+        self.jobs.pop(job.job_id, None)
 
-    def remove(self, job_id: str) -> int:
-        """Forget a job; give how many of its lanes were never run."""
-        demand = self._demands.pop(job_id, None)
-        return 0 if demand is None else len(demand.pending)
+    def put_back(self, task: Task, *, max_lanes: int | None = None, is_alone: bool = False) -> None:
+        """Return the lanes of a failed round to the front of their job, if it is still open.
 
-    def put_back(self, part: Part, *, is_alone: bool, most: int | None = None) -> None:
-        """Return lanes whose round failed to the front of their job, for rounds of at most `most`.
-
-        The limit goes with the job: what fits of other jobs says nothing about this one.
+        Limits go with the job, for good: what fits of other jobs says nothing about this one, and
+        one that is suspected of killing workers stays so.
         """
-        demand = self._demands.get(part.job_id)
-        if demand is not None:
-            demand.pending.extendleft(reversed(part.indices))
-            demand.is_alone = is_alone
-            demand.most = most or demand.most
+        job = self.jobs.get(task.job_id)
+        if job is not None:
+            job.pending.extendleft(reversed(task.indices))
+            job.is_alone |= is_alone
+            job.max_lanes = max_lanes or job.max_lanes
 
-    def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
-        """Take the next round off the queue, at most what its group allows; None if nothing waits."""
-        waiting = [demand for demand in self._demands.values() if demand.pending]
-        keys = dict.fromkeys(_turn_of(demand) for demand in waiting)
-        for key in keys:
-            if key not in self._turns:
-                self._turns.append(key)
+    def next_round(self, device: int) -> RoundTask | None:
+        """Take the next round for a device off the queue; None if nothing waits."""
+        members: dict[tuple[str, ...], list[Job]] = {}
+        for job in self.jobs.values():
+            if job.pending:
+                members.setdefault(_turn_of(job), []).append(job)
+        self._turns.extend(turn for turn in members if turn not in self._turns)
         while self._turns:
             turn = self._turns.popleft()
-            if turn in keys:
+            if turn in members:
                 self._turns.append(turn)
-                members = [demand for demand in waiting if _turn_of(demand) == turn]
-                return self._take(members, lane_limit(members[0].group))
+                return self._take(members[turn], device)
         return None
 
-    def _take(self, members: Sequence[Demand], lane_limit: int) -> Round:
-        first = members[0]
-        most = min((each.most for each in members if each.most is not None), default=None)
-        if first.is_whole:
-            part = Part(first.job_id, tuple(first.pending))
-            first.pending.clear()
-            return Round(first.group, (part,), most)
-        taken: dict[str, list[int]] = {}
-        room = lane_limit if most is None else min(lane_limit, most)
-        queue = deque(members)
-        while queue and room > 0:
-            demand = queue.popleft()
-            count = min(BLOCK, room, len(demand.pending))
-            taken.setdefault(demand.job_id, []).extend(
-                demand.pending.popleft() for _ in range(count)
-            )
-            room -= count
-            if demand.pending:
-                queue.append(demand)
-        for demand in members:  # whoever was served goes to the back
-            if demand.job_id in taken:
-                self._demands[demand.job_id] = self._demands.pop(demand.job_id)
-        parts = tuple(Part(job, tuple(lanes)) for job, lanes in taken.items())
-        return Round(first.group, parts, most)
+    def finished(self, device: int, round: RoundTask, seconds: float | None) -> None:
+        """Raise the device's lane limit by a block; learn the group's speed if all lanes ran."""
+        self._lane_limits[device] = min(self._lane_limits[device] + BLOCK, self._max_lane_limit)
+        if seconds is None:
+            return
+        # A few lanes take about as long as a block, so they say nothing about the speed of many.
+        measured = seconds / max(round.lanes, BLOCK)
+        before = self._seconds_per_lane.pop(round.group, measured)
+        self._seconds_per_lane[round.group] = _SPEED_DECAY * before + (1 - _SPEED_DECAY) * measured
+        if len(self._seconds_per_lane) > _MAX_SPEEDS:
+            del self._seconds_per_lane[next(iter(self._seconds_per_lane))]
+
+    def out_of_memory(self, device: int, round: RoundTask) -> tuple[int, Job | None]:
+        """Halve the lanes at once and put the lanes back for rounds of that size.
+
+        Returns the new limit, and the job that does not fit alone even in the smallest round.
+        """
+        tried = min(round.lane_limit, round.lanes)
+        half, is_smallest = max(BLOCK, tried // 2), tried <= BLOCK
+        self._lane_limits[device] = half
+        if is_smallest and len(round.tasks) == 1:
+            return half, self.jobs.get(round.tasks[0].job_id)
+        for task in round.tasks:
+            self.put_back(task, max_lanes=half, is_alone=is_smallest)
+        return half, None
+
+    def _take(self, jobs: Sequence[Job], device: int) -> RoundTask:
+        """Make a round of one group's jobs, block by block in turn; those served go to the back."""
+        group = jobs[0].group
+        max_lanes = min((job.max_lanes for job in jobs if job.max_lanes), default=None)
+        at_once = min(self._lane_limits[device], max_lanes or self._max_lane_limit)
+        taken: dict[str, tuple[int, ...]] = {}
+        if jobs[0].is_whole:
+            taken[jobs[0].job_id] = jobs[0].take(len(jobs[0].pending))
+        else:
+            room, queue = min(self._round_size(device, group), at_once), deque(jobs)
+            while queue and room > 0:
+                job = queue.popleft()
+                lanes = job.take(min(BLOCK, room, len(job.pending)))
+                taken[job.job_id] = taken.get(job.job_id, ()) + lanes
+                room -= len(lanes)
+                if job.pending:
+                    queue.append(job)
+        for job in jobs:
+            if job.job_id in taken:
+                self.jobs[job.job_id] = self.jobs.pop(job.job_id)
+        tasks = tuple(self.jobs[job_id].task(lanes) for job_id, lanes in taken.items())
+        return RoundTask(next(self._round_ids), group, tasks, at_once)
+
+    def _round_size(self, device: int, group: Group) -> int:
+        """Bound a round by the device's lanes and by its time, since it is not interrupted."""
+        speed = self._seconds_per_lane.get(group)
+        if speed is None:
+            return min(self._lane_limits[device], _FIRST_LANES)
+        in_time = int(self._round_seconds / speed) // BLOCK * BLOCK
+        return max(BLOCK, min(self._lane_limits[device], in_time))
 
 
-def _turn_of(demand: Demand) -> Group:
-    return (*demand.group, demand.job_id) if demand.is_alone or demand.is_whole else demand.group
+def _turn_of(job: Job) -> tuple[str, ...]:
+    """Key of the queue that a job waits in: its group's, or its own if it shares no round."""
+    return (*job.group, job.job_id) if job.is_alone or job.is_whole else job.group

@@ -1,4 +1,4 @@
-"""How one sampler explores one question: the paper's measures on a probed rollout. Worker side."""
+"""Measures how one sampler explores one question: SG, JS, regime and votes of a probed rollout."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -8,7 +8,7 @@ from latent import quality
 from latent.answers import same_answer, show_answer
 from latent.exploration import explore, heads_of
 from latent.reasoner import Reasoner
-from latent.rollout import Ask, rollout
+from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
 from latent.solve import ballots_of
 from latent.trajectory import DETERMINISTIC
@@ -19,8 +19,8 @@ __all__ = ["diagnose"]
 
 def diagnose(
     reasoner: Reasoner, sampler: Sampler, ask: Ask, truth: Decimal | None, lane_limit: int
-) -> tuple[Any, Mapping[str, Any]]:
-    """Run an ask whose first index is the deterministic one; give the rollout and the measures."""
+) -> tuple[Rollout, Mapping[str, Any]]:
+    """Run an ask whose first index is the deterministic one; return the rollout and the measures."""
     keeps = isinstance(sampler, LearnedSampler)
     done = rollout(
         reasoner, sampler, [ask], with_probe=True, keep_thoughts=keeps, lane_limit=lane_limit
@@ -47,7 +47,7 @@ def diagnose(
 
 
 def _vote_curve(ballots: list[Ballot], truth: Decimal | None) -> list[dict[str, Any]]:
-    """Give pass and majority at 1, 2, 4 … and N; a budget of 1 is the deterministic trajectory."""
+    """Pass and majority at 1, 2, 4 … and N; a budget of 1 is the deterministic trajectory."""
     curve, total = [], len(ballots) - 1
     powers = [2**k for k in range(total.bit_length()) if 2**k < total]
     for budget in (*powers, total):

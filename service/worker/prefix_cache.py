@@ -1,4 +1,4 @@
-"""Prefilled questions, kept for their later rounds and for the next request that asks them."""
+"""A cache of prefilled questions, for their later rounds and for repeated requests."""
 
 from collections import OrderedDict
 
@@ -11,7 +11,7 @@ Key = tuple[str, str, tuple[int, ...]]
 
 
 class PrefixCache:
-    """Least recently used first out, bounded in bytes. What a round holds stays alive by itself."""
+    """Least recently used, bounded in bytes. A prefix that a round uses outlives its eviction."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -21,7 +21,7 @@ class PrefixCache:
         self.misses = 0
 
     def get(self, reasoner: Reasoner, prompt: tuple[int, ...]) -> Prefix | None:
-        """Give a prompt's prefix, if it is held."""
+        """Look a prompt's prefix up; None if it is not held."""
         key = self._key(reasoner, prompt)
         prefix = self._held.get(key)
         if prefix is None:
@@ -32,7 +32,7 @@ class PrefixCache:
         return prefix
 
     def put(self, reasoner: Reasoner, prompt: tuple[int, ...], prefix: Prefix) -> None:
-        """Hold a prefix, letting the oldest go to make room."""
+        """Hold a prefix; evict the least recently used ones until it fits."""
         key = self._key(reasoner, prompt)
         if key in self._held or prefix.nbytes > self._limit:
             return
@@ -43,7 +43,7 @@ class PrefixCache:
             self._used -= oldest.nbytes
 
     def clear(self) -> None:
-        """Let all of them go."""
+        """Evict all."""
         self._held.clear()
         self._used = 0
 

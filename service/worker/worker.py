@@ -1,12 +1,14 @@
-"""The device process: takes rounds off its connection, runs them, reports. One per device."""
+"""The worker process, one per device: loads the models, runs the rounds that it is sent, reports."""
 
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
@@ -18,10 +20,8 @@ from latent.folders import DEFAULT_SAMPLER, sampler_folders
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
-from latent.specs import SamplerSpec
-from latent.store import load_reasoner, load_sampler
+from latent.store import load_reasoner
 from latent.trajectory import DETERMINISTIC
-from latent.zoo import resolve_sampler
 from service.engine.messages import (
     Failure,
     LaneReport,
@@ -41,12 +41,15 @@ __all__ = ["Worker", "main"]
 
 _log = logging.getLogger("gts.worker")
 
+Asked = Sequence[tuple[Task, Ask]]
+Results = dict[str, LaneReport | Failure]  # by job id
+
 _WARM_QUESTION = "1 + 1 ="
 _SNR_LANES = 16
 
 
 def main(connection: Connection, config: WorkerConfig) -> None:
-    """Serve rounds until the connection closes. Signals are the API process's business."""
+    """Run rounds until the connection closes. The API process handles signals, and ends this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     set_up_logging(config.log_format)
@@ -56,7 +59,7 @@ def main(connection: Connection, config: WorkerConfig) -> None:
     except GtsError as error:
         connection.send(Ready(os.getpid(), config.device, failure=str(error)))
         return
-    connection.send(Ready(os.getpid(), config.device))
+    connection.send(worker.ready())
     while True:
         try:
             task = connection.recv()
@@ -70,125 +73,92 @@ def main(connection: Connection, config: WorkerConfig) -> None:
 
 
 class Worker:
-    """The models on one device, and how a round is run on them."""
+    """The models on one device, and the rounds that run on them."""
 
     def __init__(self, config: WorkerConfig) -> None:
         torch.set_num_threads(config.threads)
         self._device = resolve_device(config.device)
         self._dtype = resolve_dtype(config.dtype, self._device)
-        self._places = {place.name: place for place in config.models}
         self._models = {place.name: self._load(place) for place in config.models}
-        self._learned: dict[tuple[str, str], Sampler] = {}
         self._prefixes = PrefixCache(config.prefix_cache_bytes)
 
     def warm_up(self) -> None:
-        """Load every sampler and run each model once: what is wrong or slow shows before a request."""
-        for name, reasoner in self._models.items():
-            for sampler in sampler_folders(self._places[name].folder):
-                self._sampler(name, "gts" if sampler == DEFAULT_SAMPLER else f"gts:{sampler}")
-            plain = Sampler(SamplerSpec("deterministic"))
-            rollout(reasoner, plain, [Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))])
+        """Load every sampler and run each model once, so that errors and slow first passes come now."""
+        for reasoner in self._models.values():
+            for name in sampler_folders(reasoner.folder) if reasoner.folder else ():
+                reasoner.sampler("gts" if name == DEFAULT_SAMPLER else f"gts:{name}")
+            ask = Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))
+            rollout(reasoner, reasoner.sampler("deterministic"), [ask])
+
+    def ready(self) -> Ready:
+        """What the API process is told of a worker that is warm."""
+        promises = {name: reasoner.reproducibility for name, reasoner in self._models.items()}
+        for name, promise in promises.items():
+            _log.info("reproducible: %s; %s", promise.kind, promise.reason, extra={"model": name})
+        kinds = {name: promise.kind for name, promise in promises.items()}
+        return Ready(os.getpid(), str(self._device), reproducible=kinds)
 
     def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
-        """Run a round, or make what room can be made for another try."""
+        """Run a round; if it does not fit the memory, free what can be freed for another try."""
         try:
             return self._run(task)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        # Only here, since the exception held the failed round's tensors.
+        # Here and not in the handler, since the exception holds the failed round's tensors.
         self._prefixes.clear()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         return OutOfMemory(task.round_id)
 
     def _run(self, task: RoundTask) -> RoundReport:
-        """Prepare, roll out, report. A bad question fails alone."""
+        """Encode the questions, roll them out, report. A bad question fails alone."""
         started = time.perf_counter()
-        self._prefixes.hits = self._prefixes.misses = 0
-        work = self._solve if task.kind == "solve" else self._diagnose
-        results: dict[str, LaneReport | Failure] = {}
+        cache = self._prefixes
+        cache.hits = cache.misses = 0
+        kind, model, spec = task.group
+        results: Results = {}
         try:
-            reasoner, sampler = self._models[task.model], self._sampler(task.model, task.sampler)
-            asks: dict[str, Ask] = {}
+            reasoner, sampler = self._models[model], self._models[model].sampler(spec)
+            asked = []
             for item in task.tasks:
                 try:
-                    asks[item.job_id] = self._ask(reasoner, item)
-                except GtsError as error:
-                    results[item.job_id] = _blame(error)
+                    asked.append((item, self._ask(reasoner, item)))
                 except Exception as error:
-                    if is_out_of_memory(error):
-                        raise
-                    _log.exception("a question could not be read")
-                    results[item.job_id] = Failure("this question could not be read")
-            good = [item for item in task.tasks if item.job_id in asks]
-            work = partial(work, reasoner, sampler, task.lane_limit)
-            results |= self._isolated(work, good, asks)
+                    results[item.job_id] = _failure(error, "this question could not be read")
+            work = self._solve if kind == "solve" else self._diagnose
+            results |= _isolated(partial(work, reasoner, sampler, task.lane_limit), asked)
         except GtsError as error:
-            results = {item.job_id: _blame(error) for item in task.tasks}
+            failure = _failure(error, "the round failed")
+            results = {item.job_id: failure for item in task.tasks}
         seconds = time.perf_counter() - started
-        return RoundReport(
-            task.round_id, results, seconds, self._prefixes.hits, self._prefixes.misses
-        )
-
-    def _isolated(
-        self,
-        work: Callable[[Sequence[Task], dict[str, Ask]], dict[str, LaneReport | Failure]],
-        tasks: Sequence[Task],
-        asks: dict[str, Ask],
-    ) -> dict[str, LaneReport | Failure]:
-        """Run all together; if that raises, each by itself, so that only the culprits fail."""
-        try:
-            return work(tasks, asks) if tasks else {}
-        except torch.AcceleratorError:
-            raise  # it leaves a device that only a new process can use
-        except GtsError as error:
-            failure = _blame(error)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            _log.exception("a rollout failed")
-            failure = Failure("the rollout failed on this question")
-        if len(tasks) == 1:
-            return {tasks[0].job_id: failure}
-        results: dict[str, LaneReport | Failure] = {}
-        for item in tasks:
-            results |= self._isolated(work, [item], asks)
-        return results
+        return RoundReport(task.round_id, results, seconds, cache.hits, cache.misses)
 
     def _solve(
-        self,
-        reasoner: Reasoner,
-        sampler: Sampler,
-        lane_limit: int,
-        tasks: Sequence[Task],
-        asks: dict[str, Ask],
-    ) -> dict[str, LaneReport | Failure]:
+        self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
+    ) -> Results:
         keeps = isinstance(sampler, LearnedSampler)
-        wanted = [asks[item.job_id] for item in tasks]
-        done = rollout(reasoner, sampler, wanted, keep_thoughts=keeps, lane_limit=lane_limit)
-        reports: dict[str, LaneReport | Failure] = {}
-        for item, result in zip(tasks, done, strict=True):
-            self._prefixes.put(reasoner, asks[item.job_id].prompt, result.prefix)
-            reports[item.job_id] = _report(item, result, _snr(sampler, result))
+        asks = [ask for _, ask in asked]
+        done = rollout(reasoner, sampler, asks, keep_thoughts=keeps, lane_limit=lane_limit)
+        reports: Results = {}
+        for (item, ask), result in zip(asked, done, strict=True):
+            self._prefixes.put(reasoner, ask.prompt, result.prefix)
+            finals = result.final_thoughts if item.wants_thoughts else None
+            thoughts = None if finals is None else finals.double().cpu().numpy()
+            reports[item.job_id] = _report(
+                result, snr=_snr(sampler, result), final_thoughts=thoughts
+            )
         return reports
 
     def _diagnose(
-        self,
-        reasoner: Reasoner,
-        sampler: Sampler,
-        lane_limit: int,
-        tasks: Sequence[Task],
-        asks: dict[str, Ask],
-    ) -> dict[str, LaneReport | Failure]:
-        reports: dict[str, LaneReport | Failure] = {}
-        for item in tasks:
+        self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
+    ) -> Results:
+        reports: Results = {}
+        for item, ask in asked:
             truth = None if item.answer is None else parse_answer(item.answer)
-            done, measures = diagnose(reasoner, sampler, asks[item.job_id], truth, lane_limit)
-            self._prefixes.put(reasoner, asks[item.job_id].prompt, done.prefix)
-            reports[item.job_id] = LaneReport(
-                done.trajectories, done.prefix.length, done.timing, diagnosis=measures
-            )
+            done, measures = diagnose(reasoner, sampler, ask, truth, lane_limit)
+            self._prefixes.put(reasoner, ask.prompt, done.prefix)
+            reports[item.job_id] = _report(done, diagnosis=measures)
         return reports
 
     def _ask(self, reasoner: Reasoner, item: Task) -> Ask:
@@ -204,42 +174,60 @@ class Worker:
 
     def _load(self, place: ModelPlace) -> Reasoner:
         return load_reasoner(
-            place.folder, name=place.name, device=str(self._device), dtype=self._dtype
+            place.folder,
+            name=place.name,
+            device=str(self._device),
+            dtype=self._dtype,
+            known_fingerprint=place.fingerprint,
         )
 
-    def _sampler(self, model: str, text: str) -> Sampler:
-        key = (model, text)
-        if key in self._learned:
-            return self._learned[key]
-        spec = SamplerSpec.parse(text)
-        folder = resolve_sampler(self._places[model].folder, spec)
-        sampler = load_sampler(self._models[model], spec, folder)
-        if isinstance(sampler, LearnedSampler):  # the others are the users' to invent, and free
-            self._learned[key] = sampler
-        return sampler
 
-
-def _report(item: Task, result: Rollout, snr: tuple[float, ...] | None) -> LaneReport:
-    finals = result.final_thoughts if item.wants_thoughts else None
+def _report(result: Rollout, **more: Any) -> LaneReport:
+    """Report a rollout without its tokens and their log-probabilities: only the counts are used."""
     return LaneReport(
-        trajectories=result.trajectories,
+        trajectories=tuple(
+            replace(each, tokens=(), token_logprobs=()) for each in result.trajectories
+        ),
+        answer_tokens=tuple(len(each.tokens) for each in result.trajectories),
         prompt_tokens=result.prefix.length,
         timing=result.timing,
-        snr=snr,
-        final_thoughts=None if finals is None else finals.double().cpu().numpy(),
+        **more,
     )
 
 
 def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
-    """Give SNR per thought, from a few lanes: it is a gauge, and the heads cost time."""
+    """SNR per thought, measured on a few lanes only: the heads take time, and it is but a gauge."""
     contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
     heads = heads_of(sampler, contexts)
     return None if heads is None else tuple(heads.snr)
 
 
-def _blame(error: GtsError) -> Failure:
-    """Blame the user for a bad input only; what is wrong with our own files goes into the log."""
+def _isolated(work: Callable[[Asked], Results], asked: Asked) -> Results:
+    """Run all together; if that raises, each by itself, so that only the ones at fault fail."""
+    try:
+        return work(asked) if asked else {}
+    except Exception as error:
+        failure = _failure(error, "the rollout failed on this question")
+    if len(asked) == 1:
+        return {asked[0][0].job_id: failure}
+    results: Results = {}
+    for one in asked:
+        results |= _isolated(work, [one])
+    return results
+
+
+def _failure(error: Exception, message: str) -> Failure:
+    """Tell the user of an error in the input; others go into the log, and the user gets `message`.
+
+    Raises what concerns the whole device: out of memory, and errors after which only a new process
+    can use it.
+    """
+    if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
+        raise error
     if isinstance(error, InputError):
         return Failure(str(error), error.param, is_users=True)
-    _log.error("a round failed: %s", error)
-    return Failure("the model or sampler could not be used")
+    if isinstance(error, GtsError):
+        _log.error("a round failed: %s", error)
+        return Failure("the model or sampler could not be used")
+    _log.error(message, exc_info=error)
+    return Failure(message)

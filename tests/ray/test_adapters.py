@@ -11,9 +11,8 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.ray.disconnects import Disconnects
-from deploy.ray.health import Health
+from deploy.ray.monitoring import FORGET_SECONDS, Health, MetricsPort, Targets
 from deploy.ray.proxy import Answers
-from deploy.ray.scrape import FORGET_SECONDS, MetricsPort, Targets
 from service.errors import NotReadyError
 
 
@@ -124,11 +123,11 @@ def test_a_replica_leaves_the_list_when_it_says_so_or_falls_silent() -> None:
     now = 0.0
     targets = Targets(clock=lambda: now)
     for address in ("b:1", "a:1", "c:1"):
-        asyncio.run(targets.tell(address))
+        asyncio.run(targets.add(address))
     assert asyncio.run(targets.all()) == ["a:1", "b:1", "c:1"]
-    asyncio.run(targets.forget("a:1"))
+    asyncio.run(targets.remove("a:1"))
     now = FORGET_SECONDS
-    asyncio.run(targets.tell("b:1"))
+    asyncio.run(targets.add("b:1"))
     assert asyncio.run(targets.all()) == ["b:1", "c:1"]
     now += 1
     assert asyncio.run(targets.all()) == ["b:1"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -18,6 +19,7 @@ from latent.store import save_reasoner, save_sampler
 from tests.ports import free_port
 
 START_SECONDS = 120
+TOKEN = "open-sesame"
 
 
 def save_with_sampler(reasoner: Reasoner, folder: Path) -> Path:
@@ -32,13 +34,18 @@ class RunningServer:
     """`gts serve` on a free port, until the block ends."""
 
     def __init__(
-        self, *folders: Path, flags: tuple[str, ...] = (), is_faulty: bool = False
+        self,
+        *folders: Path,
+        flags: tuple[str, ...] = (),
+        is_faulty: bool = False,
+        token: str | None = None,
     ) -> None:
+        self.headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         models = [word for folder in folders for word in ("--model", str(folder))]
         script = [Path(sys.executable).parent / "gts"]
-        if is_faulty:  # the same command, with a worker that fails when told to
+        if is_faulty:  # the same command, with a worker that fails on demand
             script = [sys.executable, "-m", "tests.service.faulty"]
         words = [*script, "serve", *models, "--port", str(self.port), "--threads", "1", *flags]
         # A file, not a pipe: a full pipe that nobody reads would stop the server.
@@ -82,7 +89,7 @@ class RunningServer:
     def is_ready(self) -> bool:
         """Whether /readyz says so."""
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=10).status_code == 200
+            return httpx.get(f"{self.url}/readyz", timeout=60).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -105,12 +112,22 @@ class RunningServer:
 
     def metric(self, name: str, labels: str = "") -> float:
         """Sum a metric over its labels, or over those that hold this text."""
-        lines = httpx.get(f"{self.url}/metrics", timeout=10).text.splitlines()
+        answer = httpx.get(f"{self.url}/metrics", headers=self.headers, timeout=60)
+        assert answer.status_code == 200
+        lines = answer.text.splitlines()
         return sum(
             float(x.rpartition(" ")[2])
             for x in lines
             if x.split("{")[0].split(" ")[0] == name and labels in x
         )
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Poll until a condition holds; the limit only ends a test that has failed."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
 
 
 def _command(pid: int) -> str:

@@ -19,9 +19,10 @@ from latent.errors import FormatError, MismatchError
 from latent.folders import fingerprint, weights_digest
 from latent.solved import Solved
 from latent.trajectory import Timing, Trajectory
-from service.api.schemas import SolveResponse, solve_response
+from service.api.conversion import solve_response
+from service.api.schemas import SolveResponse
 from service.client import Client
-from service.engine.job import Job, JobRequest
+from service.engine.job import Job
 from service.engine.messages import LaneReport
 from service.models import Catalog
 from tests.calibrations import make_calibration
@@ -170,7 +171,7 @@ def test_a_malformed_calibration_stops_the_start(fresh: Path) -> None:
 def test_a_partial_answer_is_calibrated_by_what_voted(calibration: Calibration) -> None:
     async def expired() -> Solved:
         indices = tuple(range(8))
-        request = JobRequest(
+        job = Job(
             request_id="r",
             kind="solve",
             model="counting",
@@ -182,11 +183,11 @@ def test_a_partial_answer_is_calibrated_by_what_voted(calibration: Calibration) 
             budget=8,
             calibration=calibration,
         )
-        job = Job(request, asyncio.get_running_loop().create_future())
+        job.result = asyncio.get_running_loop().create_future()
         lanes = [
             Trajectory(index, "7", Decimal(7), -0.5, (1,), (-0.5,), 0) for index in indices[:4]
         ]
-        job.accept(LaneReport(tuple(lanes), 5, Timing()))
+        job.accept(LaneReport(tuple(lanes), (1,) * 4, 5, Timing()))
         job.expire()
         solved = job.result.result()
         assert isinstance(solved, Solved)

@@ -185,15 +185,15 @@ def read_events(http: httpx.Client, **body: Any) -> Iterator[tuple[str, dict[str
                 yield name, json.loads(line.removeprefix("data: "))
 
 
-def test_a_stream_tells_rounds_and_ends_with_the_result(http: httpx.Client) -> None:
-    told = list(read_events(http, budget=256, include=["trajectories"]))
-    names = [name for name, _ in told]
+def test_a_stream_sends_rounds_and_ends_with_the_result(http: httpx.Client) -> None:
+    sent = list(read_events(http, budget=256, include=["trajectories"]))
+    names = [name for name, _ in sent]
     assert names[-1] == "result"
     assert set(names[:-1]) <= {"round"}
-    used = [data["budget_used"] for name, data in told if name == "round"]
-    assert used == sorted(set(used)), "no index is told twice"
+    used = [data["budget_used"] for name, data in sent if name == "round"]
+    assert used == sorted(set(used)), "no index is sent twice"
     whole = solve(http, budget=256, include=["trajectories"])
-    assert what_counts(told[-1][1]) == what_counts(whole)
+    assert what_counts(sent[-1][1]) == what_counts(whole)
 
 
 def test_a_failure_after_the_headers_is_an_error_event(http: httpx.Client) -> None:

@@ -12,10 +12,9 @@ from service.api.schemas import SolveResponse
 from service.client import AsyncClient, Client, ClientError, Retries, RoundEvent
 from service.errors import ErrorResponse
 from tests.reasoners import QUESTIONS
-from tests.service.server import RunningServer
+from tests.service.server import TOKEN, RunningServer
 
 QUESTION = QUESTIONS[0]
-TOKEN = "open-sesame"
 PATIENT = Retries(tries=1000, seconds=120.0)
 
 
@@ -123,16 +122,6 @@ def test_a_refusal_carries_status_code_and_field(
     with pytest.raises(ClientError) as caught:
         client.solve(QUESTIONS[3], **options)  # type: ignore[arg-type]
     assert (caught.value.status, caught.value.code, caught.value.param) == (status, code, param)
-
-
-@pytest.fixture(scope="module")
-def narrow(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server that wants a token and lets little wait."""
-    tokens = tmp_path_factory.mktemp("secrets") / "tokens"
-    tokens.write_text(f"{TOKEN}\n")
-    limits = ("--waiting-lanes", "32", "--max-budget", "32", "--lane-limit", "16")
-    with RunningServer(folder, flags=(*limits, "--token-file", str(tokens))) as running:
-        yield running
 
 
 def test_a_token_opens_the_server(narrow: RunningServer) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from service.api.schemas import SolveResponse
 from service.client import Client, ClientError, Retries, RoundEvent
-from service.client.wire import Events, Peer
+from service.client.wire import Peer
 from service.errors import NotReadyError
 from tests.service.fake import SOLVED, Script, refused
 
@@ -60,14 +60,28 @@ RESULT = f"event: result\ndata: {SOLVED.model_dump_json()}\n\n"
 ERROR = f"event: error\ndata: {json.dumps(NotReadyError('gone').body())}\n\n"
 
 
+def streamed(content: bytes | Iterator[bytes], kind: str = "text/event-stream") -> Client:
+    """A client whose server answers with this stream."""
+    answer = httpx.Response(200, content=content, headers={"Content-Type": kind})
+    return Client("http://fake", retries=QUICK, transport=httpx.MockTransport(lambda _: answer))
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_events_are_read_in_whatever_pieces_they_come(size: int) -> None:
-    text = f": still thinking\n\n{ROUND}: still thinking\n\n{RESULT}".encode()
-    events = Events(Peer("http://fake", None, 1.0))
+def test_events_are_read_in_whatever_pieces_they_come(size: int, ends: str) -> None:
+    text = f": still thinking\n\n{ROUND}: still thinking\n\n{RESULT}".replace("\n", ends).encode()
+    assert "\u2028".encode() in text, "no line end, though some readers take it for one"
     pieces = (text[start : start + size] for start in range(0, len(text), size))
-    told = [event for piece in pieces for event in events.feed(piece)]
-    events.finish()
-    assert told == [RoundEvent(id="req-1", budget_used=1, candidates=[]), SOLVED]
+    with streamed(pieces) as client:
+        read = list(client.stream("Q?"))
+    assert read == [RoundEvent(id="req-1", budget_used=1, candidates=[]), SOLVED]
+
+
+def test_an_answer_that_is_no_stream_is_one_clear_line() -> None:
+    with streamed(b"<html>", "text/html") as client, pytest.raises(ClientError) as caught:
+        list(client.stream("Q?"))
+    assert caught.value.code == "bad_response"
+    assert "\n" not in str(caught.value)
 
 
 def cut_short() -> Iterator[bytes]:
@@ -87,8 +101,7 @@ def cut_short() -> Iterator[bytes]:
 def test_a_stream_without_a_result_ends_in_an_error(
     content: bytes | Iterator[bytes], said: str, code: str
 ) -> None:
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=content))
-    with Client("http://fake", retries=QUICK, transport=transport) as client:
+    with streamed(content) as client:
         events = client.stream("Q?")
         assert isinstance(next(events), RoundEvent)
         with pytest.raises(ClientError, match=said) as caught:
@@ -97,7 +110,9 @@ def test_a_stream_without_a_result_ends_in_an_error(
 
 
 def test_a_stream_is_tried_again_before_it_begins() -> None:
-    answers = [refused(NotReadyError("starting")), httpx.Response(200, text=ROUND + RESULT)]
+    headers = {"Content-Type": "text/event-stream"}
+    good = httpx.Response(200, text=ROUND + RESULT, headers=headers)
+    answers = [refused(NotReadyError("starting")), good]
     transport = httpx.MockTransport(Script(*answers))
     with Client("http://fake", retries=QUICK, transport=transport) as client:
         assert [type(event) for event in client.stream("Q?")] == [RoundEvent, SolveResponse]

@@ -13,6 +13,8 @@ import pytest
 from tests.reasoners import QUESTIONS
 from tests.service.server import RunningServer
 
+pytestmark = pytest.mark.load
+
 CLIENTS, SECONDS = 64, 30
 BODIES = [
     {"question": question, "budget": budget, "seed": seed, "include": ["trajectories"], **more}
@@ -85,7 +87,7 @@ def test_killing_the_worker_five_times_loses_and_changes_nothing(loaded: Load) -
     before = loaded.server.metric("gts_worker_restarts_total")
     loaded.run(kills=5)
     assert loaded.differences == []
-    # 503 is what a client is told while no worker is ready; nobody who was let in gets an error.
+    # 503 is the answer while no worker is ready; no admitted request gets an error.
     assert set(loaded.codes) <= {200, 429, 503}
     assert loaded.codes[200] > CLIENTS
     assert loaded.server.metric("gts_worker_restarts_total") == before + 5

@@ -1,7 +1,7 @@
-"""Engine and fleet when processes or memory cannot be had, with processes that follow a script."""
+"""The pool and the engine on it when processes or memory fail, with processes that follow a script."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 import service.engine.pool
 from latent.trajectory import Timing, Trajectory
 from service.engine.engine import Engine
-from service.engine.job import JobRequest
+from service.engine.job import Job
 from service.engine.messages import (
     LaneReport,
     OutOfMemory,
@@ -20,8 +20,8 @@ from service.engine.messages import (
     RoundTask,
     WorkerConfig,
 )
-from service.engine.pool import Fleet
-from service.engine.scheduler import Group, Round
+from service.engine.pool import Event, Pool
+from service.errors import NotReadyError, WorkerError
 from service.metrics import Metrics
 from service.models import Catalog
 from service.settings import Settings
@@ -31,40 +31,15 @@ CONFIG = WorkerConfig(
 )
 
 
-class Idle:
-    """A dispatcher with nothing to do; it counts what it is told."""
-
-    def __init__(self) -> None:
-        self.lost = 0
-
-    def next_round(self, lane_limit: Callable[[Group], int]) -> Round | None:
-        return None
-
-    def task_of(self, round_id: int, round: Round, lane_limit: int) -> RoundTask:
-        raise NotImplementedError
-
-    def on_report(self, round: Round, report: RoundReport) -> None:
-        raise NotImplementedError
-
-    def on_out_of_memory(self, round: Round, tried: int) -> None:
-        raise NotImplementedError
-
-    def on_lost(self, round: Round | None) -> None:
-        self.lost += 1
-
-    def on_stuck(self) -> None:
-        raise NotImplementedError
-
-
 class ScriptedProcesses:
-    """Makes processes, or refuses to, as its script says."""
+    """Makes processes, or refuses to, as its script says; at its end it makes them."""
 
     def __init__(self, *refusals: bool) -> None:
         self._refusals = list(refusals)
         self.made: list[Any] = []
 
     def __call__(self, *args: Any) -> "ScriptedProcess":
-        if self._refusals.pop(0):
+        if self._refusals and self._refusals.pop(0):
             raise BlockingIOError("no more processes")
         self.made.append(ScriptedProcess(*args))
         return self.made[-1]
@@ -72,9 +47,11 @@ class ScriptedProcesses:
 
 class ScriptedProcess:
     pid = 1
+    exit_reason = "killed by SIGILL"
 
     def __init__(self, config: Any, main: Any, loop: Any, on_message: Any, on_death: Any) -> None:
         self._on_message, self._on_death = on_message, on_death
+        self.is_killed = False
 
     def come_up(self) -> None:
         self._on_message(self, Ready(1, "cpu"))
@@ -82,12 +59,12 @@ class ScriptedProcess:
     def die(self) -> None:
         self._on_death(self)
 
-    def stop(self) -> None: ...
+    def kill(self) -> None:
+        self.is_killed = True
 
     def send(self, task: RoundTask) -> None:
         """Answer a round at once; more than 16 lanes of dropout do not fit."""
-        lanes = sum(len(item.indices) for item in task.tasks)
-        is_full = task.sampler.startswith("dropout") and lanes > 16
+        is_full = task.group[2].startswith("dropout") and task.lanes > 16
         answer = OutOfMemory(task.round_id) if is_full else report(task)
         asyncio.get_running_loop().call_soon(self._on_message, self, answer)
 
@@ -96,6 +73,7 @@ def report(task: RoundTask) -> RoundReport:
     done = {
         item.job_id: LaneReport(
             tuple(Trajectory(i, "", Decimal(1), 0.0, (), (), None) for i in item.indices),
+            (1,) * len(item.indices),
             1,
             Timing(),
         )
@@ -104,59 +82,142 @@ def report(task: RoundTask) -> RoundReport:
     return RoundReport(task.round_id, done, 0.01, 0, 0)
 
 
-def job(sampler: str, budget: int) -> JobRequest:
-    return JobRequest("r", "solve", "counting", sampler, 1, "?", 0, tuple(range(budget)), budget)
+def job(sampler: str, budget: int) -> Job:
+    return Job("r", "solve", "counting", sampler, 1, "?", 0, tuple(range(budget)), budget)
 
 
-def test_a_start_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    processes, dispatcher = ScriptedProcesses(False, True, True, False), Idle()
-    monkeypatch.setattr(service.engine.pool, "WorkerProcess", processes)
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> ScriptedProcesses:
+    scripted = ScriptedProcesses()
+    monkeypatch.setattr(service.engine.pool, "WorkerProcess", scripted)
     monkeypatch.setattr(service.engine.pool, "_RESTART_SECONDS", (0.0,))
+    return scripted
+
+
+def make_pool(
+    on_event: Callable[[Event], None] = lambda _: None, start_seconds: float = 300.0
+) -> Pool:
+    return Pool([CONFIG], lambda *_: None, start_seconds, on_event)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def started(start: Coroutine[Any, Any, None], processes: ScriptedProcesses) -> None:
+    starting = asyncio.ensure_future(start)
+    await asyncio.sleep(0)
+    processes.made[0].come_up()
+    await starting
+
+
+def test_a_start_that_the_system_refuses_is_tried_again(processes: ScriptedProcesses) -> None:
+    processes._refusals = [False, True, True, False]
+    outcomes: list[Any] = []
 
     async def run() -> bool:
-        fleet = Fleet([CONFIG], 64, 0.5, 300.0, lambda *_: None, dispatcher)
-        starting = asyncio.ensure_future(fleet.start())
-        await asyncio.sleep(0)
-        processes.made[0].come_up()
-        await starting
+        pool = make_pool(lambda event: outcomes.append(event.outcome))
+        await started(pool.start(), processes)
         processes.made[0].die()
-        assert not fleet.is_ready
-        async with asyncio.timeout(10):
-            while len(processes.made) < 2:
-                await asyncio.sleep(0.001)
+        assert not pool.is_ready
+        await until(lambda: len(processes.made) == 2)
         processes.made[1].come_up()
-        return fleet.is_ready
+        return pool.is_ready
 
     assert asyncio.run(run())
-    assert dispatcher.lost == 3
+    assert outcomes == ["ready", "lost", "lost", "lost", "ready"]
 
 
-def test_a_first_start_that_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.engine.pool, "WorkerProcess", ScriptedProcesses(True))
-    fleet = Fleet([CONFIG], 64, 0.5, 300.0, lambda *_: None, Idle())
-    with pytest.raises(service.engine.pool.NotReadyError, match="see the log"):
-        asyncio.run(fleet.start())
+def test_a_first_start_that_the_system_refuses_is_said(processes: ScriptedProcesses) -> None:
+    processes._refusals = [True]
+    with pytest.raises(NotReadyError, match=r"no more processes.*see the log"):
+        asyncio.run(make_pool().start())
+
+
+def test_a_death_at_the_first_start_names_the_signal(processes: ScriptedProcesses) -> None:
+    async def run() -> None:
+        starting = asyncio.ensure_future(make_pool().start())
+        await asyncio.sleep(0)
+        processes.made[0].die()
+        await starting
+
+    with pytest.raises(NotReadyError, match=r"died \(killed by SIGILL\) while it was starting"):
+        asyncio.run(run())
+
+
+def test_a_first_start_that_hangs_is_said(processes: ScriptedProcesses) -> None:
+    with pytest.raises(NotReadyError, match="a worker hung for 0 s while it was starting"):
+        asyncio.run(make_pool(start_seconds=0.01).start())
+    assert processes.made[0].is_killed
+
+
+def test_a_restart_that_hangs_while_it_loads_is_replaced(processes: ScriptedProcesses) -> None:
+    async def run() -> bool:
+        pool = make_pool(start_seconds=0.05)
+        await started(pool.start(), processes)
+        processes.made[0].die()
+        await until(lambda: len(processes.made) == 3)  # the second never comes up
+        processes.made[2].come_up()
+        return pool.is_ready
+
+    assert asyncio.run(run())
+    assert processes.made[1].is_killed
+
+
+def test_a_worker_that_is_up_is_not_taken_for_one_that_loads(processes: ScriptedProcesses) -> None:
+    async def run() -> bool:
+        pool = make_pool(start_seconds=0.02)
+        await started(pool.start(), processes)
+        await asyncio.sleep(0.1)
+        return pool.is_ready
+
+    assert asyncio.run(run())
+    assert len(processes.made) == 1
+
+
+@pytest.fixture
+def engine_of(folder: Path) -> Callable[..., tuple[Engine, Metrics]]:
+    def make(**settings: Any) -> tuple[Engine, Metrics]:
+        catalog = Catalog([str(folder)])
+        metrics = Metrics(catalog)
+        return Engine(Settings(lane_limit=64, **settings), catalog, metrics), metrics
+
+    return make
+
+
+def test_jobs_are_answered_when_no_worker_comes_back(
+    processes: ScriptedProcesses,
+    engine_of: Callable[..., tuple[Engine, Metrics]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service.engine.pool, "_STUCK_SECONDS", 0.0)
+
+    async def run() -> None:
+        engine, _ = engine_of(start_seconds=0.01)
+        await started(engine.start(), processes)
+        waiting = job("gts", 64)
+        engine.submit([waiting])
+        processes.made[0].die()
+        async with asyncio.timeout(30):
+            await waiting.result
+
+    with pytest.raises(WorkerError, match="no worker can be started"):
+        asyncio.run(run())
 
 
 def test_a_question_that_fits_small_rounds_only_is_answered_beside_one_that_fits_large_ones(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    processes: ScriptedProcesses, engine_of: Callable[..., tuple[Engine, Metrics]]
 ) -> None:
-    processes = ScriptedProcesses(False)
-    monkeypatch.setattr(service.engine.pool, "WorkerProcess", processes)
-    catalog = Catalog([str(folder)])
-    metrics = Metrics(catalog)
-
-    async def run() -> bool:
-        engine = Engine(Settings(lane_limit=64), catalog, metrics)
-        starting = asyncio.ensure_future(engine.start())
-        await asyncio.sleep(0)
-        processes.made[0].come_up()
-        await starting
-        (easy,) = engine.submit([job("gts", 8000)], deadline_ms=None)
-        (needy,) = engine.submit([job("dropout:0.1", 64)], deadline_ms=None)
+    async def run() -> tuple[bool, float | None]:
+        engine, metrics = engine_of()
+        await started(engine.start(), processes)
+        easy, needy = job("gts", 8000), job("dropout:0.1", 64)
+        engine.submit([easy])
+        engine.submit([needy])
         async with asyncio.timeout(60):
             await needy.result
-        return easy.is_open
+        return easy.is_open, metrics.registry.get_sample_value("gts_out_of_memory_total")
 
-    assert asyncio.run(run()), "the other one still goes on"
-    assert metrics.registry.get_sample_value("gts_out_of_memory_total") == 1
+    assert asyncio.run(run()) == (True, 1), "the other one still goes on"

@@ -1,108 +1,147 @@
-from collections import deque
+"""Which lanes a round gets: fairness, order, limits. Pure scheduling, no processes."""
 
-from service.engine.scheduler import BLOCK, Demand, Part, Schedule
-
-
-def demand(job: str, lanes: int, group: str = "g", **more: bool) -> Demand:
-    return Demand(job, (group,), deque(range(lanes)), **more)
+from service.engine.job import BLOCK, Job
+from service.engine.messages import RoundTask
+from service.engine.scheduler import Scheduler
 
 
-def schedule(*demands: Demand) -> Schedule:
-    made = Schedule()
-    for each in demands:
+def job(name: str, lanes: int, group: str = "g", *, is_whole: bool = False) -> Job:
+    kind = "diagnose" if is_whole else "solve"
+    indices = tuple(range(lanes))
+    return Job("r", kind, "m", group, 1, "?", 0, indices, lanes, job_id=name)
+
+
+def schedule(*jobs: Job, lane_limit: int = 64) -> Scheduler:
+    """A scheduler of one device that knows every group's speed: only the lane limit binds."""
+    made = Scheduler(1, lane_limit, 0.5)
+    for each in jobs:
         made.add(each)
+        made.finished(0, RoundTask(-1, each.group, (), lane_limit), 1e-6)
     return made
 
 
-def shape(made: Schedule, limit: int) -> dict[str, int] | None:
-    taken = made.next_round(lambda _: limit)
-    return None if taken is None else {part.job_id: len(part.indices) for part in taken.parts}
+def next_round(made: Scheduler) -> RoundTask:
+    round = made.next_round(0)
+    assert round is not None
+    return round
+
+
+def shape(made: Scheduler) -> dict[str, int]:
+    return {task.job_id: len(task.indices) for task in next_round(made).tasks}
 
 
 def test_a_budget_of_128_does_not_block_a_budget_of_4() -> None:
-    made = schedule(demand("big", 128), demand("small", 4))
-    assert shape(made, 64) == {"big": 48 + 12, "small": 4}
+    made = schedule(job("big", 128), job("small", 4))
+    assert shape(made) == {"big": 48 + 12, "small": 4}
 
 
 def test_lanes_are_dealt_in_blocks_and_in_index_order() -> None:
-    made = schedule(demand("a", 40), demand("b", 40))
-    first = made.next_round(lambda _: 64)
-    assert first is not None
-    assert first.parts == (Part("a", tuple(range(32))), Part("b", tuple(range(32))))
-    second = made.next_round(lambda _: 64)
-    assert second is not None
-    assert {part.indices for part in second.parts} == {tuple(range(32, 40))}
-    assert made.next_round(lambda _: 64) is None
+    made = schedule(job("a", 40), job("b", 40))
+    first = {task.job_id: task.indices for task in next_round(made).tasks}
+    assert first == {"a": tuple(range(32)), "b": tuple(range(32))}
+    assert {task.indices for task in next_round(made).tasks} == {tuple(range(32, 40))}
+    assert made.next_round(0) is None
 
 
-def test_whoever_was_served_goes_to_the_back() -> None:
-    made = schedule(demand("a", 64), demand("b", 64), demand("c", 64))
-    assert shape(made, BLOCK) == {"a": BLOCK}
-    assert shape(made, BLOCK) == {"b": BLOCK}
-    assert shape(made, BLOCK) == {"c": BLOCK}
-    assert shape(made, BLOCK) == {"a": BLOCK}
+def test_a_job_that_was_served_goes_to_the_back() -> None:
+    made = schedule(job("a", 64), job("b", 64), job("c", 64), lane_limit=BLOCK)
+    assert [shape(made) for _ in range(4)] == [{name: BLOCK} for name in "abca"]
 
 
 def test_a_round_has_one_group_and_groups_take_turns() -> None:
-    made = schedule(demand("a", 64, "x"), demand("b", 64, "y"), demand("c", 16, "x"))
-    assert shape(made, 32) == {"a": 16, "c": 16}
-    assert shape(made, 32) == {"b": 32}
-    assert shape(made, 32) == {"a": 32}
-    assert shape(made, 32) == {"b": 32}
+    made = schedule(job("a", 64, "x"), job("b", 64, "y"), job("c", 16, "x"), lane_limit=32)
+    served = [shape(made) for _ in range(4)]
+    assert served == [{"a": 16, "c": 16}, {"b": 32}, {"a": 32}, {"b": 32}]
 
 
-def test_what_must_be_whole_is_taken_in_one_piece_and_alone() -> None:
-    made = schedule(demand("look", 33, is_whole=True), demand("a", 8))
-    assert shape(made, 16) == {"look": 33}
-    assert shape(made, 16) == {"a": 8}
+def test_a_diagnosis_is_taken_in_one_piece_and_alone() -> None:
+    made = schedule(job("look", 33, is_whole=True), job("a", 8), lane_limit=16)
+    assert [shape(made), shape(made)] == [{"look": 33}, {"a": 8}]
+
+
+def test_a_group_of_unknown_speed_begins_with_a_small_round() -> None:
+    made = Scheduler(1, 64, 0.5)
+    made.add(job("a", 64))
+    assert shape(made) == {"a": 2 * BLOCK}
+
+
+def test_the_time_of_a_round_bounds_its_lanes_in_whole_blocks() -> None:
+    made = Scheduler(1, 256, 0.5)
+    made.add(job("a", 256))
+    first = next_round(made)
+    made.finished(0, first, seconds=0.01 * first.lanes)
+    assert made.expected_seconds(first) == 0.01 * first.lanes
+    assert shape(made) == {"a": 48}, "50 lanes take half a second"
 
 
 def test_lanes_of_a_failed_round_come_back_in_front_and_alone() -> None:
-    made = schedule(demand("a", 32), demand("b", 8))
-    taken = made.next_round(lambda _: 64)
-    assert taken is not None
-    for part in taken.parts:
-        made.put_back(part, is_alone=True)
-    assert shape(made, 64) == {"a": 32}, "a suspect shares its round with nobody"
-    assert shape(made, 64) == {"b": 8}
+    made = schedule(job("a", 32), job("b", 8))
+    for task in next_round(made).tasks:
+        made.put_back(task, is_alone=True)
+    assert [shape(made), shape(made)] == [{"a": 32}, {"b": 8}]
 
 
 def test_a_suspect_does_not_hold_the_others_up() -> None:
-    made = schedule(demand("suspect", 64, is_alone=True), demand("b", 64))
-    served = [shape(made, 16) for _ in range(4)]
+    suspect = job("suspect", 64)
+    suspect.is_alone = True
+    made = schedule(suspect, job("b", 64), lane_limit=16)
+    served = [shape(made) for _ in range(4)]
     assert served == [{"suspect": 16}, {"b": 16}, {"suspect": 16}, {"b": 16}]
 
 
+def test_a_suspect_that_runs_out_of_memory_still_shares_no_round() -> None:
+    made = schedule(job("suspect", 64))
+    made.put_back(next_round(made).tasks[0], is_alone=True)
+    alone = next_round(made)
+    made.out_of_memory(0, alone)
+    made.add(job("b", 64))
+    assert shape(made) == {"suspect": 32}
+
+
 def test_a_removed_job_is_not_scheduled_and_its_lanes_do_not_come_back() -> None:
-    made = schedule(demand("a", 32), demand("b", 4))
-    taken = made.next_round(lambda _: 16)
-    assert taken is not None
-    assert made.remove("a") == 16
-    made.put_back(taken.parts[0], is_alone=False)
-    assert made.waiting_lanes == 4
-    assert made.waiting_jobs == 1
-    assert shape(made, 64) == {"b": 4}
-    assert made.next_round(lambda _: 64) is None
+    gone = job("a", 32)
+    made = schedule(gone, lane_limit=16)
+    taken = next_round(made)
+    made.add(job("b", 4))
+    made.remove(gone)
+    made.put_back(taken.tasks[0])
+    assert (made.waiting_lanes, made.waiting_jobs) == (4, 1)
+    assert shape(made) == {"b": 4}
+    assert made.next_round(0) is None
+
+
+def test_out_of_memory_halves_the_device_and_good_rounds_raise_it_again() -> None:
+    first = job("a", 512)
+    made = schedule(first)
+    assert made.out_of_memory(0, next_round(made)) == (32, None)
+    assert shape(made) == {"a": 32}
+    made.remove(first)
+    other = job("b", 512, "y")
+    made.add(other)
+    made.finished(0, RoundTask(-1, other.group, (), 64), 1e-6)
+    assert shape(made) == {"b": 32 + BLOCK}
 
 
 def test_a_limit_goes_with_the_job_whose_lanes_did_not_fit() -> None:
-    made = schedule(demand("needy", 64, "x"), demand("other", 64, "y"))
-    first = made.next_round(lambda _: 64)
-    assert first is not None
-    assert first.most is None
-    made.put_back(first.parts[0], is_alone=False, most=32)
-    assert shape(made, 64) == {"other": 64}
-    assert shape(made, 64) == {"needy": 32}
-    made.remove("needy")
-    made.add(demand("next", 64, "x"))
-    assert shape(made, 64) == {"next": 64}
+    needy = job("needy", 64, "x")
+    made = schedule(needy)
+    first = next_round(made)
+    made.put_back(first.tasks[0], max_lanes=32)
+    assert shape(made) == {"needy": 32}
+    made.remove(needy)
+    made.add(job("next", 64, "x"))
+    assert shape(made) == {"next": 64}
 
 
-def test_what_must_be_whole_and_did_not_fit_runs_fewer_lanes_at_once() -> None:
-    made = schedule(demand("look", 33, is_whole=True))
-    first = made.next_round(lambda _: 64)
-    assert first is not None
-    made.put_back(first.parts[0], is_alone=False, most=16)
-    again = made.next_round(lambda _: 64)
-    assert again is not None
-    assert (again.lanes, again.most) == (33, 16)
+def test_a_diagnosis_that_did_not_fit_runs_fewer_lanes_at_once() -> None:
+    made = schedule(job("look", 33, is_whole=True))
+    made.put_back(next_round(made).tasks[0], max_lanes=16)
+    again = next_round(made)
+    assert (again.lanes, again.lane_limit) == (33, 16)
+
+
+def test_a_job_that_does_not_fit_the_smallest_round_alone_is_named() -> None:
+    hopeless = job("a", 16)
+    made = schedule(hopeless)
+    assert made.out_of_memory(0, next_round(made)) == (BLOCK, hopeless)
+    assert made.next_round(0) is None, "its lanes do not come back"

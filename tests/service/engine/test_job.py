@@ -1,19 +1,16 @@
-from dataclasses import dataclass
+"""The stop rule of an adaptive budget, and the answer at a deadline."""
+
+from decimal import Decimal
 
 import pytest
 
-from service.engine.stopping import certainty_of, checkpoints
+from latent.votes import Candidate
+from service.engine.job import certainty_of, checkpoints
 
 
-@dataclass(frozen=True)
-class Voted:
-    answer: str | None
-    votes: int
-
-
-def votes(*counts: int, unreadable: int = 0) -> tuple[Voted, ...]:
-    named = tuple(Voted(str(n), count) for n, count in enumerate(counts))
-    return named + ((Voted(None, unreadable),) if unreadable else ())
+def votes(*counts: int, unreadable: int = 0) -> list[Candidate]:
+    named = [Candidate(Decimal(n), count, 0.0, 0.0, ()) for n, count in enumerate(counts)]
+    return named + ([Candidate(None, unreadable, 0.0, 0.0, ())] if unreadable else [])
 
 
 def test_checkpoints_double_from_four_and_stay_below_the_budget() -> None:

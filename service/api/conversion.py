@@ -1,0 +1,193 @@
+"""Between the API's schemas and the engine: request bodies to jobs, results to response bodies."""
+
+import secrets
+from decimal import Decimal
+from typing import Literal
+
+from latent.errors import InputError, SpecError
+from latent.folders import DEFAULT_SAMPLER
+from latent.solved import Solved
+from latent.trajectory import DETERMINISTIC, budget_indices
+from latent.votes import Tally
+from service.api.schemas import (
+    CalibrationOut,
+    CandidateOut,
+    DiagnoseRequest,
+    LimitsOut,
+    ModelOut,
+    SamplerInfoOut,
+    SolveRequest,
+    SolveResponse,
+    TimingOut,
+    TrajectoryOut,
+    UsageOut,
+)
+from service.engine.job import Job
+from service.models import Catalog, ServedModel
+from service.settings import Settings
+
+__all__ = ["candidates_out", "diagnose_jobs", "model_out", "solve_job", "solve_response"]
+
+_SOLVE_BUDGET, _DIAGNOSE_BUDGET = 8, 32
+
+
+def solve_job(
+    body: SolveRequest, question: str, request_id: str, catalog: Catalog, settings: Settings
+) -> Job:
+    """Check one question of a /solve against the model and the limits, and make its job."""
+    model = catalog.get(body.model)
+    spec = model.check_sampler(body.sampler)
+    budget = min(_SOLVE_BUDGET, settings.max_budget) if body.budget is None else body.budget
+    _check_limits(question, budget, settings)
+    if body.stop is not None and body.vote != "majority":
+        raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
+    if body.vote == "centroid" and not model.format.is_latent:
+        raise InputError(f"vote 'centroid' needs thoughts; {model.name} has none", param="vote")
+    return Job(
+        request_id=request_id,
+        kind="solve",
+        model=model.name,
+        sampler=str(spec),
+        thoughts=model.format.thoughts,
+        question=question,
+        seed=_draw_seed() if body.seed is None else body.seed,
+        indices=budget_indices(
+            spec.effective_budget(budget), include_deterministic=body.include_deterministic
+        ),
+        budget=budget,
+        vote=body.vote,
+        certainty=None if body.stop is None else body.stop.certainty,
+        calibration=model.calibrations.find(spec, body.vote),
+        deadline_ms=body.deadline_ms,
+        is_streamed=body.stream,
+    )
+
+
+def diagnose_jobs(
+    body: DiagnoseRequest, request_id: str, model: ServedModel, settings: Settings
+) -> list[Job]:
+    """Make a job for each sampler of a /diagnose; all share the seed."""
+    samplers = body.samplers or model.default_samplers()
+    if len(samplers) > settings.max_samplers:
+        raise InputError(
+            f"{len(samplers)} samplers; at most {settings.max_samplers}", param="samplers"
+        )
+    budget = min(_DIAGNOSE_BUDGET, settings.max_budget) if body.budget is None else body.budget
+    _check_limits(body.question, budget, settings)
+    seed = _draw_seed() if body.seed is None else body.seed
+    try:
+        specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
+    except SpecError as error:
+        raise SpecError(str(error), param="samplers") from error
+    return [
+        Job(
+            request_id=request_id,
+            kind="diagnose",
+            model=model.name,
+            sampler=spec,
+            thoughts=model.format.thoughts,
+            question=body.question,
+            seed=seed,
+            indices=(DETERMINISTIC, *range(budget)),
+            budget=budget,
+            answer=_plain_number(body.answer),
+        )
+        for spec in specs
+    ]
+
+
+def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) -> SolveResponse:
+    """Make the response of a solved question, the same for the API and `gts solve --json`."""
+    count, timing = len(solved.trajectories), solved.timing
+    shown = None
+    if with_trajectories:
+        shown = [TrajectoryOut.model_validate(each) for each in solved.trajectories]
+    return SolveResponse(
+        id=request_id,
+        model=solved.model,
+        sampler=solved.sampler,
+        seed=solved.seed,
+        budget=solved.budget,
+        budget_used=count,
+        stop_reason=solved.stop_reason,
+        partial=solved.ended_by == "deadline",
+        answer=solved.answer,
+        confidence=solved.confidence,
+        confidence_kind=solved.confidence_kind,
+        candidates=candidates_out(solved.tally),
+        usage=UsageOut(
+            prompt_tokens=solved.prompt_tokens,
+            thoughts=solved.thoughts * count,
+            answer_tokens=solved.answer_tokens,
+            trajectories=count,
+        ),
+        timing_ms=TimingOut(
+            queue=solved.queue_seconds * 1e3,
+            prefill=timing.prefill * 1e3,
+            thoughts=timing.thoughts * 1e3,
+            decode=timing.decode * 1e3,
+            total=solved.total_seconds * 1e3,
+        ),
+        trajectories=shown,
+    )
+
+
+def candidates_out(tally: Tally) -> list[CandidateOut]:
+    """The candidates of a vote, winner first."""
+    return [CandidateOut.model_validate(candidate) for candidate in tally.candidates]
+
+
+def model_out(
+    model: ServedModel, settings: Settings, reproducible: Literal["bits", "tokens"] | None
+) -> ModelOut:
+    """Describe a model for /v1/models."""
+    return ModelOut(
+        id=model.name,
+        object="model",
+        created=0,
+        owned_by="gts",
+        kind=model.format.kind,
+        thoughts=model.format.thoughts,
+        width=model.width,
+        fingerprint=model.fingerprint,
+        reproducible=reproducible,
+        results=model.format.provenance.get("results", {}),
+        samplers=[
+            SamplerInfoOut(
+                spec="gts" if name == DEFAULT_SAMPLER else f"gts:{name}",
+                reasoner_fingerprint=card.reasoner_fingerprint,
+                results=card.results,
+            )
+            for name, card in model.samplers.items()
+        ],
+        calibrations=[CalibrationOut.model_validate(each) for each in model.calibrations.fitted],
+        limits=LimitsOut(
+            budget=settings.max_budget,
+            question_chars=settings.max_question_chars,
+            questions=settings.max_questions,
+            samplers=settings.max_samplers,
+        ),
+    )
+
+
+def _check_limits(question: str, budget: int, settings: Settings) -> None:
+    if len(question) > settings.max_question_chars:
+        raise InputError(
+            f"question has {len(question)} characters; at most {settings.max_question_chars}",
+            param="question",
+        )
+    if not question.strip():
+        raise InputError("question is empty; give some text", param="question")
+    if budget > settings.max_budget:
+        raise InputError(
+            f"budget must be at most {settings.max_budget}, got {budget}", param="budget"
+        )
+
+
+def _plain_number(answer: str | float | None) -> str | None:
+    """Write a number without an exponent, which the answer parser does not read."""
+    return format(Decimal(repr(answer)), "f") if isinstance(answer, float | int) else answer
+
+
+def _draw_seed() -> int:
+    return secrets.randbelow(2**32)

@@ -1,0 +1,45 @@
+"""The worker's own code, in this process: what it loads and what it reports."""
+
+from pathlib import Path
+
+import pytest
+
+import latent.store
+from latent.folders import fingerprint
+from latent.rollout import Ask, rollout
+from latent.samplers import Sampler
+from latent.specs import SamplerSpec
+from service.engine.messages import LaneReport, RoundReport, RoundTask, Task, WorkerConfig
+from service.models import Catalog
+from service.worker.worker import Worker
+from tests.reasoners import QUESTIONS, make_counting_reasoner
+
+
+@pytest.fixture
+def worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    def hashed(folder: Path) -> str:
+        raise AssertionError(f"{folder} was hashed again")
+
+    config = WorkerConfig(Catalog([str(folder)]).places(), "cpu", "auto", 1, 2**20)
+    monkeypatch.setattr(latent.store, "fingerprint", hashed)
+    return Worker(config)
+
+
+def test_a_worker_takes_the_fingerprint_that_it_is_given(worker: Worker, folder: Path) -> None:
+    worker.warm_up()  # which loads the sampler, for this fingerprint only
+    assert worker._models["counting"].fingerprint == fingerprint(folder)
+
+
+def test_a_report_has_the_counts_of_tokens_and_not_the_tokens(worker: Worker) -> None:
+    task = Task("job", QUESTIONS[0], 3, tuple(range(8)))
+    report = worker.run(RoundTask(0, ("solve", "counting", "gaussian:1.0"), (task,), 64))
+    assert isinstance(report, RoundReport)
+    lanes = report.results["job"]
+    assert isinstance(lanes, LaneReport)
+    reasoner = make_counting_reasoner()
+    ask = Ask(reasoner.encode(QUESTIONS[0]), 3, tuple(range(8)))
+    (whole,) = rollout(reasoner, Sampler(SamplerSpec.parse("gaussian:1.0")), [ask])
+    assert lanes.answer_tokens == tuple(len(each.tokens) for each in whole.trajectories)
+    assert all(lanes.answer_tokens)
+    assert [each.answer for each in lanes.trajectories] == [t.answer for t in whole.trajectories]
+    assert not any(each.tokens or each.token_logprobs for each in lanes.trajectories)
