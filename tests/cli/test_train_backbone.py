@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.train_backbone import app
-from latent.errors import FormatError
+from latent.errors import FormatError, InputError
+from trainer.backbone.config import BackboneConfig, recipe_config
+from trainer.runs.settings import descriptions
 
 
 def test_a_small_run_from_nothing_leaves_a_reasoner(
@@ -40,3 +42,25 @@ def test_a_malformed_row_is_named_by_its_line(
     with pytest.raises(FormatError, match="line 1"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("recipe", ["coconut", "codi", "cot"])
+def test_help_gives_the_defaults_and_descriptions_of_the_settings(recipe: str) -> None:
+    shown = CliRunner().invoke(app, [recipe, "--help"], env={"COLUMNS": "250"}).output
+    config = recipe_config(recipe)
+    for option, name in (("--lr", "learning_rate"), ("--batch", "batch"), ("--data", "data")):
+        line = next(line for line in shown.splitlines() if f" {option} " in line)
+        assert descriptions(BackboneConfig)[name] in line
+        assert f"[default: {getattr(config, name)}]" in line
+    assert ("--kv-heads" in shown) == (recipe == "codi")
+    assert ("--no-thoughts" in shown) == (recipe == "coconut")
+    steps = ",".join(map(str, config.stage_steps))
+    assert f"[default: {steps}]" in shown
+
+
+def test_an_invalid_option_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lr must be greater than 0, got -1") as raised:
+        CliRunner().invoke(
+            app, ["codi", "--out", str(tmp_path), "--lr", "-1"], catch_exceptions=False
+        )
+    assert raised.value.param == "lr"

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-import trainer.sampler.resume
+import trainer.runs.checkpoint
 from latent.errors import FormatError, InputError, MismatchError
 from tests.trainer.sampler.toys import TargetToy, toy_questions
-from trainer.runs.errors import DivergedError
+from trainer.runs.divergence import DivergedError
 from trainer.sampler.config import PRESETS
 from trainer.sampler.loop import TrainingResult, train
 
@@ -32,7 +32,7 @@ class KilledError(Exception):
 
 
 class Killer:
-    """A watcher that ends the process, as it were, at a step."""
+    """A progress display that raises at a step, as a kill there would end the run."""
 
     def __init__(self, step: int) -> None:
         self._step = step
@@ -66,7 +66,7 @@ def assert_same(left: TrainingResult, right: TrainingResult) -> None:
 def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, step):
     whole = run(tmp_path / "whole")
     with pytest.raises(KilledError):
-        run(tmp_path / "killed", live=Killer(step))
+        run(tmp_path / "killed", progress=Killer(step))
     assert_same(run(tmp_path / "killed"), whole)
     assert log_of(tmp_path / "killed") == log_of(tmp_path / "whole")
 
@@ -75,26 +75,26 @@ def test_a_run_killed_again_and_again_ends_as_an_uninterrupted_one(tmp_path):
     whole = run(tmp_path / "whole")
     for step in (6, 10, 18):
         with pytest.raises(KilledError):
-            run(tmp_path / "killed", live=Killer(step))
+            run(tmp_path / "killed", progress=Killer(step))
     assert_same(run(tmp_path / "killed"), whole)
     assert log_of(tmp_path / "killed") == log_of(tmp_path / "whole")
 
 
 def test_a_kill_in_the_middle_of_a_checkpoint_leaves_the_one_before(tmp_path, monkeypatch):
     whole = run(tmp_path / "whole")
-    real, calls = trainer.sampler.resume.write_json, []
+    real, calls = trainer.runs.checkpoint.write_json, []
 
     def dying(path: Path, data: Any) -> None:
         calls.append(path)
-        if len(calls) == 3:
+        if len(calls) == 3:  # the index of step 12
             raise KilledError
         real(path, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(trainer.sampler.resume, "write_json", dying)
+        patched.setattr(trainer.runs.checkpoint, "write_json", dying)
         with pytest.raises(KilledError):
             run(tmp_path / "killed")
-    index = json.loads((tmp_path / "killed" / "checkpoint" / "checkpoint.json").read_text())
+    index = json.loads((tmp_path / "killed" / "checkpoint" / "sampler.json").read_text())
     assert index["step"] == 8
     assert_same(run(tmp_path / "killed"), whole)
     assert len(list((tmp_path / "killed" / "checkpoint").iterdir())) == 2
@@ -155,10 +155,21 @@ def test_a_changed_checkpoint_is_refused(tmp_path):
 
 def test_a_malformed_index_is_refused(tmp_path):
     run(tmp_path / "run")
-    index = tmp_path / "run" / "checkpoint" / "checkpoint.json"
+    index = tmp_path / "run" / "checkpoint" / "sampler.json"
     index.write_text('{"step": 3}')
-    with pytest.raises(FormatError, match="not a sampler checkpoint"):
+    with pytest.raises(FormatError, match="is not a checkpoint of this trainer"):
         run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "checkpoint/checkpoint.json"])
+def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_line(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"old")
+    with pytest.raises(FormatError, match="earlier version and can't be resumed") as raised:
+        run(tmp_path)
+    assert "\n" not in str(raised.value)
+    assert path.read_bytes() == b"old"
 
 
 def test_a_lost_log_is_refused(tmp_path):
@@ -175,7 +186,7 @@ def test_a_finished_sampler_is_not_overwritten(tmp_path):
 
 
 class NanToy(TargetToy):
-    """A toy that goes wrong in its tenth batch."""
+    """A toy whose tenth batch holds NaN."""
 
     def sample(self, heads, draws, lanes):
         episodes = super().sample(heads, draws, lanes)
@@ -192,8 +203,8 @@ class NanToy(TargetToy):
 
 
 def test_a_nan_loss_is_an_error_and_the_last_checkpoint_stands(tmp_path):
-    with pytest.raises(DivergedError, match="step 9 is not a number"):
+    with pytest.raises(DivergedError, match="diverged at step 9"):
         train(NanToy(), QUESTIONS, VALIDATION, tmp_path / "run", CONFIG, checkpoint_every=4)
-    index = json.loads((tmp_path / "run" / "checkpoint" / "checkpoint.json").read_text())
+    index = json.loads((tmp_path / "run" / "checkpoint" / "sampler.json").read_text())
     assert index["step"] == 8
     assert_same(run(tmp_path / "run"), run(tmp_path / "whole"))

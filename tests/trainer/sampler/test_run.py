@@ -1,4 +1,4 @@
-"""`gts train sampler` from names to files, on a small random reasoner."""
+"""`gts train sampler` from the command line to the published files, on a small random reasoner."""
 
 import json
 from decimal import Decimal
@@ -13,7 +13,6 @@ from latent.store import load_reasoner, load_sampler, read_sampler_card, save_re
 from tests.reasoners import gpt2_config, make_reasoner, random_model, reasoner_format, tokenizer
 from tests.trainer.sampler.toys import toy_questions
 from trainer.data.questions import Question, draws_of, load_questions
-from trainer.sampler.config import SamplerConfig
 from trainer.sampler.episodes import ReasonerEnvironment
 
 SMALL = [
@@ -104,7 +103,7 @@ def test_show_config_lists_every_setting(model, data, tmp_path):
     [
         ("", FormatError, "holds no rows"),
         ('{"question": "Why?"}\n', FormatError, "line 1"),
-        ('{"question": "Why?", "answer": 3}\n', InputError, "has 1 rows, and validation_size = 3"),
+        ('{"question": "Why?", "answer": 3}\n', InputError, "has 1 row, and at least 2 are needed"),
     ],
 )
 def test_bad_data_is_a_clear_error_and_writes_nothing(model, tmp_path, text, error, message):
@@ -132,20 +131,42 @@ def test_a_text_reasoner_has_no_thoughts_to_train_for():
 
 
 def test_every_question_and_pass_has_its_own_seed_and_every_pass_all_questions():
-    config = SamplerConfig(prompts=4)
     questions = toy_questions(6, [1])
-    draws = [draw for step in range(3) for draw in draws_of(questions, step, config)]  # two passes
+    draws = [
+        draw for step in range(3) for draw in draws_of(questions, step, 4, seed=0)
+    ]  # two passes
     assert len({draw.seed for draw in draws}) == 12
     for part in (draws[:6], draws[6:]):
         assert {draw.question.id for draw in part} == {question.id for question in questions}
-    assert draws_of(questions, 1, config) == draws[4:8]
+    assert draws_of(questions, 1, 4, seed=0) == draws[4:8]
 
 
 def test_validation_questions_are_held_out(data):
-    sets = load_questions(str(data), None, SamplerConfig(validation_size=5))
+    sets = load_questions(str(data), None, 5, seed=0)
     assert len(sets.train) == 7
     assert not {q.id for q in sets.train} & {q.id for q in sets.validation}
     assert all(isinstance(q.answer, Decimal) for q in sets.train)
+
+
+def test_validation_takes_a_fifth_of_a_small_file(model, data, tmp_path):
+    sets = load_questions(str(data), None, 256, seed=0)
+    assert (len(sets.train), len(sets.validation)) == (10, 2)
+    result = run(model, data, tmp_path / "out", "validation_size=256")
+    assert "validation_size is 2, not 256" in result.output
+    card = read_sampler_card(tmp_path / "out")
+    assert card.training["config"]["validation_size"] == 2
+    assert card.training["questions"] == 10
+
+
+def test_bad_data_is_refused_before_the_reasoner_is_loaded(model, tmp_path):
+    """The folder is named but its weights can't be read: the data's error comes first."""
+    broken = tmp_path / "reasoner"
+    broken.mkdir()
+    (broken / "reasoner.json").write_bytes((model / "reasoner.json").read_bytes())
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"question": "Why?", "answer": 3}\n')
+    with pytest.raises(InputError, match="has 1 row"):
+        run(broken, path, tmp_path / "out")
 
 
 def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
@@ -158,12 +179,12 @@ def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
 
 def test_what_is_kept_to_measure_on_is_not_learned_from():
     with pytest.raises(InputError, match="embedded:test"):
-        load_questions("embedded:test", 9, SamplerConfig(validation_size=5))
+        load_questions("embedded:test", 9, 5, seed=0)
 
 
 def test_only_the_perturbed_thoughts_are_learned_from():
     environment = ReasonerEnvironment(make_reasoner(), sites=2)
     heads = environment.new_heads(0.0).requires_grad_(False)
-    draws = draws_of(toy_questions(2, [1]), 0, SamplerConfig(prompts=2))
+    draws = draws_of(toy_questions(2, [1]), 0, 2, seed=0)
     episodes = environment.sample(heads, draws, 4)
     assert episodes.contexts.shape == episodes.perturbations.shape == (2, 4, 2, 32)

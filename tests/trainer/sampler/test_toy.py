@@ -27,7 +27,7 @@ def trained(answers: list[int], config: SamplerConfig, tmp_path) -> TrainingResu
 
 
 def learned(result: TrainingResult) -> tuple[float, float]:
-    """Give μ and σ of the sampler that a run chose."""
+    """μ and σ of the sampler that a run chose."""
     heads = TOY.new_heads(0.0)
     heads.load_state_dict(result.weights)
     mean, log_std = heads(torch.ones(1, dtype=torch.float64))
