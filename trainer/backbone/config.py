@@ -103,7 +103,7 @@ class BackboneConfig(Settings):
     def relations(self) -> Sequence[tuple[str, bool, str]]:
         """Conditions between fields."""
         given, first = len(self.stage_steps), self.stage_steps[:1]
-        is_supervised = self.supervised_steps > 0
+        is_supervised, is_codi = self.supervised_steps > 0, self.recipe == "codi"
         # A decoder from --init can omit the first stage.
         required = self.stage_steps[1:] if self.init and given > 1 else self.stage_steps
         return (
@@ -119,15 +119,9 @@ class BackboneConfig(Settings):
             ),
             (
                 "stage_steps",
-                is_supervised or self.recipe != "codi" or given >= 2,
-                "at least 2 entries for codi: teacher, perhaps one for each further step replaced by "
-                "thoughts, thoughts only",
-            ),
-            (
-                "stage_steps",
-                is_supervised or self.recipe != "coconut" or given >= 3,
-                "at least 3 entries for coconut: text, one for each further step replaced by "
-                "thoughts, thoughts only",
+                is_supervised or self.recipe == "cot" or given >= (2 if is_codi else 3),
+                f"at least {'2 entries: teacher' if is_codi else '3 entries: text'}, one for each "
+                "further step replaced by thoughts, thoughts only",
             ),
             (
                 "stage_steps",

@@ -108,7 +108,7 @@ class BackboneRun:
                     log.write({**record, **accuracy})
                     progress.note(f"{stage.name}: step {self.step}, {describe(measured)}")
                 if is_stage_end:
-                    self._export(index)
+                    self._export(index, measured)
                 if self.step % self.config.checkpoint_every == 0 or is_stage_end:
                     folder.save(self._checkpoint(log.sync()))
         return self._finish(total)
@@ -275,7 +275,7 @@ class BackboneRun:
         restore_optimizer(self.optimizer, saved.tensors["optimizer"])
         self.step, self.seconds = saved.step, saved.values["seconds"]
 
-    def _export(self, index: int) -> None:
+    def _export(self, index: int, validation: Examination) -> None:
         """Save the reasoner of the last stage, and that of COCONUT's text stage."""
         stage = self.recipe.stages[index]
         is_last = index == len(self.recipe.stages) - 1
@@ -302,7 +302,7 @@ class BackboneRun:
                 "config": self.config.to_json(),
                 "steps": self.step,
                 "seconds": round(self.seconds),
-                "validation": asdict(self.measure(self.validation, index)),
+                "validation": asdict(validation),
             },
         )
         folder = self.out / ("reasoner" if is_last else "text-reasoner")

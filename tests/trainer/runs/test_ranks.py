@@ -32,7 +32,8 @@ CONFIG = replace(
     warmup=0,
     decay="none",
     skip_uniform_groups=False,
-    validation_lanes=32,
+    validation_lanes=4,
+    validation_budget=2,
     validation_every=3,
 )
 

@@ -1,6 +1,7 @@
 """`gts train sampler` from the command line to the published files, on a small random reasoner."""
 
 import json
+import shutil
 from decimal import Decimal
 
 import pytest
@@ -36,9 +37,9 @@ def model(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def data(tmp_path):
-    path = tmp_path / "data.jsonl"
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data.jsonl"
     rows = [{"question": f"What is {n} and {n}?", "answer": 2 * n} for n in range(12)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -53,11 +54,18 @@ def run(model, data, out, *settings: str, arguments: tuple[str, ...] = ()):
     return result
 
 
-def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, data, tmp_path):
-    out = tmp_path / "out"
+@pytest.fixture(scope="module")
+def finished(model, data, tmp_path_factory):
+    """Folder of a finished run, and what the command printed."""
+    out = tmp_path_factory.mktemp("finished") / "out"
     result = run(model, data, out)
     assert result.exit_code == 0, result.output
-    assert "all 2 steps are done" in result.output
+    return out, result.output
+
+
+def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, finished):
+    out, output = finished
+    assert "all 2 steps are done" in output
     load_sampler(load_reasoner(model), SamplerSpec("gts"), out)
     card = read_sampler_card(out)
     assert card.training["config"]["steps"] == 2
@@ -76,20 +84,20 @@ def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, data, 
     assert "`objective` = pass@k" in text
 
 
-def test_the_log_has_the_usual_names(model, data, tmp_path):
-    run(model, data, tmp_path / "out")
-    lines = (tmp_path / "out" / "log.jsonl").read_text().splitlines()
+def test_the_log_has_the_usual_names(finished):
+    lines = (finished[0] / "log.jsonl").read_text().splitlines()
     step = json.loads(lines[1])
     usual = {"approx_kl", "clipfrac", "entropy", "reward", "mean@1", "pass@N", "uniform_share"}
     assert usual | {"sigma", "snr", "kl", "ratio", "loss", "lr", "grad_norm"} <= step.keys()
     assert len(step["sigma"]) == len(step["snr"]) == 3
 
 
-def test_a_finished_run_started_again_changes_no_weight(model, data, tmp_path):
-    run(model, data, tmp_path / "out")
-    weights = (tmp_path / "out" / "sampler.safetensors").read_bytes()
-    run(model, data, tmp_path / "out")
-    assert (tmp_path / "out" / "sampler.safetensors").read_bytes() == weights
+def test_a_finished_run_started_again_changes_no_weight(model, data, finished, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    (out / "sampler.safetensors").unlink()
+    run(model, data, out)
+    weights = (finished[0] / "sampler.safetensors").read_bytes()
+    assert (out / "sampler.safetensors").read_bytes() == weights
 
 
 def test_show_config_lists_every_setting(model, data, tmp_path):
