@@ -1,4 +1,4 @@
-"""`gts train backbone`: the command reaches the run and says what came of it."""
+"""`gts train backbone`: options, errors, and a small run to the end."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,27 @@ from trainer.runs.settings import descriptions
 def test_a_small_run_from_nothing_leaves_a_reasoner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"question": "1 + 1?", "steps": ["1+1=2"], "answer": 2}\n' * 5)
     arguments = ["cot", "--out", str(tmp_path / "run"), "--steps", "2", "--problems", "50"]
-    arguments += ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--test", ""]
+    arguments += [
+        "--validation",
+        str(few),
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--heads",
+        "2",
+        "--batch",
+        "4",
+        "--test",
+        "",
+    ]
     monkeypatch.setattr("sys.argv", ["gts", "train", "backbone", *arguments])
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "accuracy 0.000 of 500" in result.output
+    assert "accuracy 0.000 of 5 " in result.output
     card = json.loads((tmp_path / "run" / "reasoner" / "reasoner.json").read_text())
     assert card["provenance"]["command"].startswith("gts train backbone cot --out ")
 

@@ -17,7 +17,7 @@ Readings, where the description is open:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from trainer.backbone.curriculum import Stage
-from trainer.backbone.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
+from trainer.backbone.curriculum import Curriculum, Stage
+from trainer.backbone.step_codes import THOUGHTS_PER_STEP, code_targets
 from trainer.backbone.thinking import (
     Prefix,
     add_thoughts,
@@ -36,7 +36,7 @@ from trainer.backbone.thinking import (
     think,
     token_loss,
 )
-from trainer.data.corpus import Batch, Example, Ids, TextFormat, make_batch
+from trainer.data.corpus import Batch, Example, Ids, TextFormat
 
 TEACHER = Stage("teacher", 0, 0, 0, is_text=True)
 LAYOUT = TextFormat(question_suffix="", answer_prefix="The answer is: ")
@@ -56,14 +56,9 @@ def hidden_distance(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> Ten
 
 
 @dataclass(frozen=True)
-class Distillation:
-    """Loss and layout of each stage; `start` and `end` are the ids of the latent markers."""
+class Distillation(Curriculum):
+    """The joint loss of teacher and student, in one model."""
 
-    stages: tuple[Stage, ...]
-    start: int
-    end: int
-    review_share: float
-    codes: StepCodes | None = None
     prefix_length: int = 0  # tokens of the answer prefix
     gamma: float = 1.0
     dropout: float = 0.0
@@ -77,13 +72,13 @@ class Distillation:
         rng: np.random.Generator,
     ) -> dict[str, Tensor]:
         """Loss of one batch and its parts."""
-        teacher = self._teacher_batch(examples)
+        teacher = self.batch(TEACHER, examples)
         if self.stages[stage].is_text:
             loss = token_loss(think(model, teacher, identity), teacher.labels)
             return {"loss": loss, "teacher": loss.detach()}
         assert projection is not None
         chosen = self.stages[self._review(stage, rng)]
-        student = self._student_batch(chosen, examples)
+        student = self.batch(chosen, examples)
         shared = read_prompt(model, teacher.prompt)
         prefix = shared.fork()
         taught = model.base_model(
@@ -136,24 +131,15 @@ class Distillation:
             return earlier[int(rng.integers(len(earlier)))]
         return stage
 
-    def examination(self, stage: int, examples: Sequence[Example]) -> Batch:
-        """Batch for measuring the accuracy of a stage: the student's, if the stage has one."""
-        if self.stages[stage].is_text:
-            return self._teacher_batch(examples)
-        return self._student_batch(self.stages[stage], examples)
-
-    def _teacher_batch(self, examples: Sequence[Example]) -> Batch:
-        targets = [_target(TEACHER, example) for example in examples]
-        return make_batch([e.question for e in examples], targets, None, 0)
-
-    def _student_batch(self, stage: Stage, examples: Sequence[Example]) -> Batch:
-        prompts = [(*e.question, self.start) for e in examples]
-        targets = [_target(stage, example) for example in examples]
-        return make_batch(prompts, targets, self.end, stage.thoughts)
+    def target(self, example: Example, stage: Stage) -> Ids:
+        """As the curriculum's, without the last step."""
+        return super().target(replace(example, steps=example.steps[:-1]), stage)
 
     def _before_answer(self, stage: Stage, examples: Sequence[Example]) -> Tensor:
         # Index of the answer prefix's last token: the inputs are shifted by one.
-        lengths = [len(_target(stage, e)) - len(e.answer) + self.prefix_length for e in examples]
+        lengths = [
+            len(self.target(e, stage)) - len(e.answer) + self.prefix_length for e in examples
+        ]
         return torch.tensor(lengths)
 
 
@@ -188,8 +174,3 @@ def _answer_forced(
     count = codes.shape[1]
     thoughts = torch.cat((prefix.state, output.last_hidden_state[:, : count - 1]), dim=1)
     return thoughts, [layer[:, count:] for layer in output.hidden_states[1:]]
-
-
-def _target(stage: Stage, example: Example) -> Ids:
-    kept = () if stage.replaced is None else example.steps[stage.replaced : -1]
-    return (*(token for line in kept for token in line), *example.answer)

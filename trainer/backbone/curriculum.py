@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from trainer.backbone.config import BackboneConfig
 from trainer.backbone.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
 from trainer.backbone.thinking import identity, think, think_forced, think_through, token_loss
-from trainer.data.corpus import Batch, Example, TextFormat, make_batch
+from trainer.data.corpus import Batch, Example, Ids, TextFormat, make_batch
 
 THOUGHT_RATE, SETTLE_RATE = 0.75, 0.15
 LAYOUT = TextFormat(question_suffix="\n", answer_prefix="### ")
@@ -74,20 +74,9 @@ def plan_stages(config: BackboneConfig) -> tuple[Stage, ...]:
     return tuple(stage for stage in plan if stage.steps)
 
 
-def stage_batch(examples: Sequence[Example], stage: Stage, start: int, end: int) -> Batch:
-    """Batch of examples of equal prompt length, in the layout of a stage."""
-    targets = []
-    for example in examples:
-        kept = () if stage.replaced is None else example.steps[stage.replaced :]
-        targets.append((*(token for line in kept for token in line), *example.answer))
-    if stage.is_text:
-        return make_batch([e.question for e in examples], targets, None, 0)
-    return make_batch([(*e.question, start) for e in examples], targets, end, stage.thoughts)
-
-
 @dataclass(frozen=True)
 class Curriculum:
-    """Loss and layout of each stage; `start` and `end` are the ids of the latent markers."""
+    """Loss and batch layout of each stage; `start` and `end` are the ids of the latent markers."""
 
     stages: tuple[Stage, ...]
     start: int
@@ -121,4 +110,17 @@ class Curriculum:
 
     def examination(self, stage: int, examples: Sequence[Example]) -> Batch:
         """Batch for measuring the accuracy of a stage."""
-        return stage_batch(examples, self.stages[stage], self.start, self.end)
+        return self.batch(self.stages[stage], examples)
+
+    def batch(self, stage: Stage, examples: Sequence[Example]) -> Batch:
+        """Batch of examples of equal prompt length, in the layout of a stage."""
+        targets = [self.target(example, stage) for example in examples]
+        if stage.is_text:
+            return make_batch([e.question for e in examples], targets, None, 0)
+        prompts = [(*e.question, self.start) for e in examples]
+        return make_batch(prompts, targets, self.end, stage.thoughts)
+
+    def target(self, example: Example, stage: Stage) -> Ids:
+        """Tokens to predict after the thoughts: the steps that are not replaced, then the answer."""
+        kept = () if stage.replaced is None else example.steps[stage.replaced :]
+        return (*(token for line in kept for token in line), *example.answer)

@@ -23,7 +23,7 @@ from latent.reasoner import ProjectionMLP
 from latent.store import save_reasoner
 from trainer.backbone import codi, curriculum
 from trainer.backbone.config import BackboneConfig, fit_plan, learning_rate
-from trainer.backbone.curriculum import Stage, plan_stages
+from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder, load_pretrained, set_dropout
 from trainer.backbone.optimizer import find_tables, make_optimizer
 from trainer.backbone.publish import draw_curves
@@ -247,7 +247,7 @@ class BackboneRun:
                         f"takes {limit}: leave it out"
                     )
 
-    def _build_recipe(self) -> curriculum.Curriculum | codi.Distillation:
+    def _build_recipe(self) -> Curriculum:
         config = self.config
         shared = (plan_stages(config), self.start, self.end, config.review_share, self.codes)
         if config.recipe == "codi":
@@ -257,7 +257,7 @@ class BackboneRun:
                 gamma=config.gamma,
                 dropout=config.architecture.dropout,
             )
-        return curriculum.Curriculum(*shared)
+        return Curriculum(*shared)
 
     def _checkpoint_folder(self) -> CheckpointFolder:
         same = {**self.config.to_json(), "content of the data": self._data}

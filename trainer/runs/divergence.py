@@ -19,7 +19,7 @@ def clip_gradients(
 ) -> float:
     """Clip the total gradient norm and return it; call between `backward` and the optimizer's step.
 
-    A finite loss can have a gradient that is not: one optimizer step would then spoil every weight.
+    A finite loss can have a gradient that is not, and one step with it makes every weight NaN.
     """
     norm = nn.utils.clip_grad_norm_(parameters, max_norm)
     if not (loss.isfinite() and norm.isfinite()):

@@ -179,7 +179,7 @@ def test_the_control_has_the_same_steps_no_thoughts_and_both_markers(
     assert "test_zeroed" not in json.loads((tmp_path / "result.json").read_text())
 
 
-def test_the_result_tells_how_spoilt_thoughts_do(decoder: str, tmp_path: Path) -> None:
+def test_the_result_has_the_accuracy_with_altered_thoughts(decoder: str, tmp_path: Path) -> None:
     BackboneRun(_config(decoder), tmp_path).run()
     result = json.loads((tmp_path / "result.json").read_text())
     assert {"validation", "test", "test_zeroed", "test_swapped"} <= set(result)

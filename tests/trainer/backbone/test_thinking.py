@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from latent.reasoner import ProjectionMLP
 from trainer.backbone.codi import Distillation, hidden_distance
 from trainer.backbone.config import Architecture, BackboneConfig
-from trainer.backbone.curriculum import Curriculum, Stage, plan_stages, stage_batch
+from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder
 from trainer.backbone.thinking import Feedback, identity, is_exact, think, token_loss
 from trainer.data.corpus import IGNORED, Batch, Corpus, Example, make_batch, step_rng
@@ -88,18 +88,18 @@ def test_stages_replace_one_more_step_each_by_two_thoughts() -> None:
 
 def test_layouts_of_text_of_a_middle_stage_and_of_the_control() -> None:
     stages = _stages("coconut", (1, 1, 1), 1, thoughts_per_step=2)
-    text = stage_batch(EXAMPLES[:1], stages[0], START, END)
+    recipe = Curriculum(stages, START, END, review_share=0.0)
+    text = recipe.examination(0, EXAMPLES[:1])
     assert text.prompt.tolist() == [[11, 12]]
     assert text.inputs.tolist() == [[13, 20, 21, 22, 23, 24, 30, 31, 5]]
     assert text.labels.tolist() == [[20, 21, 22, 23, 24, 30, 31, 5, EOS]]
-    middle = stage_batch(EXAMPLES, stages[1], START, END)
+    middle = recipe.examination(1, EXAMPLES)
     assert middle.thoughts == 2
     assert middle.prompt.tolist() == [[11, 12, 13, START], [14, 15, 16, START]]
     assert middle.inputs.tolist()[0] == [END, 22, 23, 24, 30, 31, 5]
     assert middle.labels.tolist()[1] == [26, 27, 30, 31, 6, 7, EOS]
-    control = stage_batch(
-        EXAMPLES, _stages("coconut", (1, 1, 1), 1, with_thoughts=False)[0], START, END
-    )
+    stages = _stages("coconut", (1, 1, 1), 1, with_thoughts=False)
+    control = Curriculum(stages, START, END, review_share=0.0).examination(0, EXAMPLES)
     assert control.thoughts == 0
     assert control.inputs.tolist()[0] == [END, 30, 31, 5, 0]
     assert control.labels.tolist()[0] == [30, 31, 5, EOS, IGNORED]

@@ -177,7 +177,7 @@ def test_bad_data_is_refused_before_the_reasoner_is_loaded(model, tmp_path):
         run(broken, path, tmp_path / "out")
 
 
-def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
+def test_a_question_that_is_too_long_is_refused_before_training():
     environment = ReasonerEnvironment(make_reasoner())
     fine = Question("row:0", "1 + 1?", Decimal(2))
     environment.check([fine])
@@ -185,12 +185,12 @@ def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
         environment.check([fine, Question("row:1", "one " * 3000, Decimal(1))])
 
 
-def test_what_is_kept_to_measure_on_is_not_learned_from():
+def test_splits_for_evaluation_are_refused_as_training_data():
     with pytest.raises(InputError, match="embedded:test"):
         load_questions("embedded:test", 9, 5, seed=0)
 
 
-def test_only_the_perturbed_thoughts_are_learned_from():
+def test_episodes_hold_only_the_perturbed_thoughts():
     environment = ReasonerEnvironment(make_reasoner(), sites=2)
     heads = environment.new_heads(0.0).requires_grad_(False)
     draws = draws_of(toy_questions(2, [1]), 0, 2, seed=0)
