@@ -22,7 +22,7 @@ app = typer.Typer(
     help="Train a reasoner: coconut, codi or cot.", no_args_is_help=True, add_completion=False
 )
 
-# Options by name, with the field of each where that is called differently.
+# Options, and the field that each sets.
 _DATA = {name: name for name in ("data", "validation", "test", "init")}
 _STAGES = {name: name for name in ("stage_steps", "settle_steps", "supervised_steps")}
 _TRAINING = {name: name for name in ("width", "layers", "heads", "dropout", "batch", "optimizer")}
@@ -31,7 +31,7 @@ _COCONUT = {"thoughts_per_step": "thoughts_per_step", "thoughts": "with_thoughts
 _CODI = {"thoughts": "codi_thoughts", "projection": "projection_hidden", "gamma": "gamma"}
 _LLAMA = {"kv_heads": "kv_heads", "mlp_width": "mlp_width"}
 
-# Options of every command that are not settings of the result.
+# Options of every command that do not decide the result.
 _RUN = {
     "out": Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
     "minutes": Annotated[

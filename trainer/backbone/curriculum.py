@@ -54,21 +54,21 @@ def plan_stages(config: BackboneConfig) -> tuple[Stage, ...]:
         thoughts = config.codi_thoughts
     else:
         thoughts = len(middle) * config.thoughts_per_step if has_thoughts else 0
-    plan = [Stage("teacher" if is_codi else "text", first, 0, 0, is_text=True)]
-    if not has_thoughts:  # the control: as many steps, the answer right after the question
+    if has_thoughts:
+        plan = [Stage("teacher" if is_codi else "text", first, 0, 0, is_text=True)]
+        if config.supervised_steps:
+            plan.append(Stage("forced", middle[0], thoughts, None, is_forced=True))
+        else:
+            name = "joint" if is_codi else "replace"
+            for count, steps in enumerate(middle, start=1):
+                share = round(thoughts * count / len(middle))
+                plan.append(Stage(f"{name}-{count}", steps, share, count, rate_share=THOUGHT_RATE))
+        name = "joint" if is_codi else "thoughts-only"
+        plan.append(Stage(name, last, thoughts, None, rate_share=THOUGHT_RATE))
+    else:  # the control: as many steps, the answer right after the question
         steps = sum(middle) + last
         plan = [Stage("first", first, 0, None)]
         plan.append(Stage("no-thoughts", steps, 0, None, rate_share=THOUGHT_RATE))
-    elif config.supervised_steps:
-        plan.append(Stage("forced", middle[0], thoughts, None, is_forced=True))
-    else:
-        name = "joint" if is_codi else "replace"
-        for count, steps in enumerate(middle, start=1):
-            share = round(thoughts * count / len(middle))
-            plan.append(Stage(f"{name}-{count}", steps, share, count, rate_share=THOUGHT_RATE))
-    if has_thoughts:
-        name = "joint" if is_codi else "thoughts-only"
-        plan.append(Stage(name, last, thoughts, None, rate_share=THOUGHT_RATE))
     settle = config.settle_steps
     plan.append(Stage("settle", settle, thoughts, None, has_dropout=True, rate_share=SETTLE_RATE))
     return tuple(stage for stage in plan if stage.steps)
