@@ -78,7 +78,7 @@ class CheckpointFolder:
         return self._index.is_file()
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the checkpoint, unless a tensor is not finite; then remove the previous tensors."""
+        """Replace the checkpoint and remove the previous tensors; refuse tensors that are not finite."""
         tensors = {
             f"{part}/{name}": tensor
             for part, named in checkpoint.tensors.items()
@@ -116,6 +116,8 @@ class CheckpointFolder:
             return 0
         index = read_json(self._index)
         try:
+            if index["format"] != _FORMAT:
+                raise ValueError(f"format {index['format']}, not {_FORMAT}")
             check_identity(index["identity"], self._identity, self._out)
             parts: dict[str, dict[str, Tensor]] = {}
             for key, tensor in load_tensors(self._folder / index["tensors"]).items():
