@@ -44,12 +44,12 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     environment = ReasonerEnvironment(load_reasoner(resolve_model(options.model)))
     heads = environment.new_heads(options.log_std_bias)
-    questions = load_questions("embedded", None, OURS).train
+    questions = load_questions("embedded", None, OURS.validation_size, OURS.seed).train
     found: dict[tuple[str, str], list[torch.Tensor]] = {}
     right = drawn = 0
     with Progress(options.batches, 0) as progress:
         for batch in range(options.batches):
-            draws = draws_of(questions, batch, OURS)
+            draws = draws_of(questions, batch, OURS.prompts, OURS.seed)
             episodes = environment.sample(heads, draws, OURS.group_size)
             for key, gradient in gradients(heads, episodes).items():
                 found.setdefault(key, []).append(gradient)

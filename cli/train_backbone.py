@@ -1,205 +1,102 @@
-"""`gts train backbone`: trains a reasoner from scratch or from a pretrained decoder."""
+"""`gts train backbone`: trains a reasoner from scratch or from a pretrained decoder.
+
+The options of its commands are fields of BackboneConfig and Architecture: types, defaults and help
+texts come from there.
+"""
 
 import shlex
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-if TYPE_CHECKING:
-    from trainer.backbone.config import BackboneConfig
+from latent.errors import InputError
+from trainer.backbone.config import RECIPE_DEFAULTS, Architecture, BackboneConfig, recipe_config
+from trainer.runs.settings import descriptions
 
 app = typer.Typer(
     help="Train a reasoner: coconut, codi or cot.", no_args_is_help=True, add_completion=False
 )
 
-Out = Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")]
-Data = Annotated[str, typer.Option(help="embedded[:split], a JSONL file or GSM8K-Aug lines.")]
-Validation = Annotated[str, typer.Option(help="Data for the measure during training.")]
-Test = Annotated[str, typer.Option(help="Data for the final measure; empty: none.")]
-Init = Annotated[str | None, typer.Option(help="A transformers folder to start from.")]
-StageSteps = Annotated[str, typer.Option(help="Steps of each stage, with commas.")]
-Minutes = Annotated[
-    float | None, typer.Option(help="Scale the steps to about this time; decided once per --out.")
-]
-Width = Annotated[int, typer.Option(help="Width of the decoder.")]
-Layers = Annotated[int, typer.Option(help="Layers of the decoder.")]
-Heads = Annotated[int, typer.Option(help="Attention heads.")]
-Batch = Annotated[int, typer.Option(help="Problems in a batch.")]
-Rate = Annotated[float, typer.Option("--lr", help="Highest learning rate of each stage.")]
-Optimizer = Annotated[str, typer.Option(help="muon (from scratch) or adamw (pretrained).")]
-SupervisedSteps = Annotated[
-    int,
-    typer.Option(help="Teach the thoughts up to so many equations, two thoughts each; 0: none."),
-]
-SettleSteps = Annotated[int, typer.Option(help="Last steps, with dropout; 0: none.")]
-Problems = Annotated[int, typer.Option(help="How many rows of the data to use.")]
-Seed = Annotated[int, typer.Option(help="Decides weights, batches and dropout.")]
-Threads = Annotated[int, typer.Option(min=1, help="CPU threads.")]
+# Options, and the field that each sets.
+_DATA = {name: name for name in ("data", "validation", "test", "init")}
+_STAGES = {name: name for name in ("stage_steps", "settle_steps", "supervised_steps")}
+_TRAINING = {name: name for name in ("width", "layers", "heads", "dropout", "batch", "optimizer")}
+_TRAINING |= {"lr": "learning_rate", "problems": "train_problems", "seed": "seed"}
+_COCONUT = {"thoughts_per_step": "thoughts_per_step", "thoughts": "with_thoughts"}
+_CODI = {"thoughts": "codi_thoughts", "projection": "projection_hidden", "gamma": "gamma"}
+_LLAMA = {"kv_heads": "kv_heads", "mlp_width": "mlp_width"}
+
+# Options of every command that do not decide the result.
+_RUN = {
+    "out": Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
+    "minutes": Annotated[
+        float | None,
+        typer.Option(help="Scale the steps to about this time; decided once per --out."),
+    ],
+    "threads": Annotated[int, typer.Option(min=1, help="CPU threads.")],
+}
 
 
-@app.command()
-def coconut(
-    out: Out,
-    data: Data = "embedded:train",
-    validation: Validation = "embedded:validation",
-    test: Test = "embedded:test",
-    init: Init = None,
-    stage_steps: StageSteps = "1400,700,700,700,2400",
-    settle_steps: SettleSteps = 500,
-    thoughts_per_step: Annotated[int, typer.Option(help="Thoughts for a replaced step.")] = 2,
-    thoughts: Annotated[bool, typer.Option(help="--no-thoughts trains the control.")] = True,
-    supervised_steps: SupervisedSteps = 0,
-    minutes: Minutes = None,
-    width: Width = 128,
-    layers: Layers = 4,
-    heads: Heads = 4,
-    dropout: Annotated[float, typer.Option(help="Dropout of the decoder.")] = 0.1,
-    batch: Batch = 32,
-    optimizer: Optimizer = "muon",
-    lr: Rate = 4e-3,
-    problems: Problems = 150_000,
-    seed: Seed = 0,
-    threads: Threads = 1,
-) -> None:
-    """Text, then thoughts in place of ever more steps, then thoughts only."""
-    from trainer.backbone.config import BackboneConfig
-    from trainer.backbone.model import Architecture
+def _command(recipe: str, options: Mapping[str, str]) -> Callable[..., None]:
+    """Command that trains a recipe, with `options` for fields of its settings."""
 
-    _train(
-        BackboneConfig(
-            recipe="coconut",
-            stage_steps=_counts(stage_steps),
-            architecture=Architecture("gpt2", width, layers, heads, dropout=dropout),
-            init=init,
-            data=data,
-            validation=validation,
-            test=test or None,
-            train_problems=problems,
-            settle_steps=settle_steps,
-            thoughts_per_step=thoughts_per_step,
-            with_thoughts=thoughts,
-            supervised_steps=supervised_steps,
-            batch=batch,
-            optimizer=optimizer,
-            learning_rate=lr,
-            seed=seed,
-        ),
-        out,
-        minutes,
-        threads,
+    def command(out: Path, minutes: float | None, threads: int, **values: Any) -> None:
+        settings = {field: _parsed(field, values[name]) for name, field in options.items()}
+        try:
+            config = recipe_config(recipe, **settings)
+        except InputError as error:  # names a field; the user knows its option
+            name = next((n for n, field in options.items() if field == error.param), error.param)
+            message = str(error).replace(str(error.param), str(name), 1)
+            raise InputError(message, param=name) from None
+        _train(config, out, minutes, threads)
+
+    defaults: dict[str, Any] = {
+        field.name: field.default
+        for kind in (BackboneConfig, Architecture)
+        for field in fields(kind)
+    }
+    defaults |= RECIPE_DEFAULTS[recipe]
+    hints = {**get_type_hints(BackboneConfig), **get_type_hints(Architecture)}
+    texts = {**descriptions(BackboneConfig), **descriptions(Architecture)}
+    parameters: dict[str, Any] = {"out": Parameter.empty, "minutes": None, "threads": 1}
+    annotations = dict(_RUN)
+    for name, field in options.items():
+        default = defaults[field]
+        kind, text = (int, "Training steps.") if name == "steps" else (hints[field], texts[field])
+        if isinstance(default, tuple):
+            default, kind = ",".join(map(str, default)), int if kind is int else str
+        annotations[name] = Annotated[kind, typer.Option(help=text)]
+        parameters[name] = default
+    command.__annotations__ = {**annotations, "return": None}
+    command.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotations[name])
+            for name, default in parameters.items()
+        ]
     )
+    return command
 
 
-@app.command()
-def codi(
-    out: Out,
-    data: Data = "embedded:train",
-    validation: Validation = "embedded:validation",
-    test: Test = "embedded:test",
-    init: Init = None,
-    stage_steps: StageSteps = "1300,800,1600",
-    settle_steps: SettleSteps = 500,
-    thoughts: Annotated[int, typer.Option(help="Thoughts before the answer.")] = 6,
-    projection: Annotated[int, typer.Option(help="Hidden width of the projection.")] = 256,
-    gamma: Annotated[float, typer.Option(help="Weight of the distillation.")] = 1.0,
-    supervised_steps: SupervisedSteps = 0,
-    minutes: Minutes = None,
-    width: Width = 128,
-    layers: Layers = 4,
-    heads: Heads = 4,
-    kv_heads: Annotated[int, typer.Option(help="Key-value heads.")] = 2,
-    mlp_width: Annotated[int, typer.Option(help="Width of the SwiGLU layer.")] = 344,
-    dropout: Annotated[float, typer.Option(help="Dropout of what the projection reads.")] = 0.1,
-    batch: Batch = 32,
-    optimizer: Optimizer = "muon",
-    lr: Rate = 3e-3,
-    problems: Problems = 150_000,
-    seed: Seed = 0,
-    threads: Threads = 1,
-) -> None:
-    """A teacher that reads the steps and a student that thinks, in one model."""
-    from trainer.backbone.config import BackboneConfig
-    from trainer.backbone.model import Architecture
-
-    _train(
-        BackboneConfig(
-            recipe="codi",
-            stage_steps=_counts(stage_steps),
-            architecture=Architecture("llama", width, layers, heads, kv_heads, mlp_width, dropout),
-            init=init,
-            data=data,
-            validation=validation,
-            test=test or None,
-            train_problems=problems,
-            settle_steps=settle_steps,
-            codi_thoughts=thoughts,
-            projection_hidden=projection,
-            gamma=gamma,
-            supervised_steps=supervised_steps,
-            batch=batch,
-            optimizer=optimizer,
-            learning_rate=lr,
-            seed=seed,
-        ),
-        out,
-        minutes,
-        threads,
-    )
+def _parsed(field: str, value: Any) -> Any:
+    if field == "stage_steps":
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            raise typer.BadParameter(f"{value!r} is not a list of numbers with commas") from None
+    return None if value == "" else value  # an empty --test
 
 
-@app.command()
-def cot(
-    out: Out,
-    data: Data = "embedded:train",
-    validation: Validation = "embedded:validation",
-    test: Test = "embedded:test",
-    init: Init = None,
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 1400,
-    minutes: Minutes = None,
-    width: Width = 128,
-    layers: Layers = 4,
-    heads: Heads = 4,
-    dropout: Annotated[float, typer.Option(help="Dropout of the decoder.")] = 0.1,
-    batch: Batch = 32,
-    optimizer: Optimizer = "muon",
-    lr: Rate = 4e-3,
-    problems: Problems = 150_000,
-    seed: Seed = 0,
-    threads: Threads = 1,
-) -> None:
-    """Plain chain of thought in text: the baseline."""
-    from trainer.backbone.config import BackboneConfig
-    from trainer.backbone.model import Architecture
-
-    _train(
-        BackboneConfig(
-            recipe="cot",
-            stage_steps=(steps,),
-            architecture=Architecture("gpt2", width, layers, heads, dropout=dropout),
-            init=init,
-            data=data,
-            validation=validation,
-            test=test or None,
-            train_problems=problems,
-            batch=batch,
-            optimizer=optimizer,
-            learning_rate=lr,
-            seed=seed,
-        ),
-        out,
-        minutes,
-        threads,
-    )
-
-
-def _train(config: "BackboneConfig", out: Path, minutes: float | None, threads: int) -> None:
+def _train(config: BackboneConfig, out: Path, minutes: float | None, threads: int) -> None:
     import torch
     from transformers.utils import logging
 
-    from trainer.backbone.examine import describe
     from trainer.backbone.run import BackboneRun
+    from trainer.backbone.thinking import describe
     from trainer.runs.output_folder import claimed
 
     torch.set_num_threads(threads)
@@ -213,11 +110,15 @@ def _train(config: "BackboneConfig", out: Path, minutes: float | None, threads: 
     typer.echo(f"{out / 'reasoner'}: {describe(final)}")
 
 
-def _counts(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a list of numbers with commas") from None
+app.command("coconut", help="Text, then thoughts in place of ever more steps, then thoughts only.")(
+    _command("coconut", {**_DATA, **_STAGES, **_COCONUT, **_TRAINING})
+)
+app.command("codi", help="A teacher that reads the steps and a student that thinks, in one model.")(
+    _command("codi", {**_DATA, **_STAGES, **_CODI, **_LLAMA, **_TRAINING})
+)
+app.command("cot", help="Plain chain of thought in text: the baseline.")(
+    _command("cot", {**_DATA, "steps": "stage_steps", **_TRAINING})
+)
 
 
 if __name__ == "__main__":

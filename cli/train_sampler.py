@@ -1,14 +1,30 @@
 """`gts train sampler`: trains a GTS for a frozen reasoner; under torchrun, on several ranks."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+__all__ = ["SettingsHelp", "sampler"]
+
+
+class SettingsHelp(TyperCommand):
+    """Appends every setting with its description to `--help`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Read the settings only now: other commands need not import them."""
+        from trainer.sampler.config import PRESETS
+
+        rows = (f"{name}={value}: {text}" for name, value, text in PRESETS["default"].rows())
+        self.epilog = "\n\n".join(("Settings for --set, with their defaults:", *rows))
+        super().format_help(ctx, formatter)
+
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
+@app.command(cls=SettingsHelp)
 def sampler(
     model: Annotated[str, typer.Option(help="An embedded reasoner's name, or a reasoner folder.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
@@ -24,7 +40,7 @@ def sampler(
     ),
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="field=value, any field of the configuration; repeatable."),
+        typer.Option("--set", help="name=value, a setting of those below; repeatable."),
     ] = None,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print the configuration, and do nothing.")
@@ -46,12 +62,12 @@ def sampler(
         raise InputError(f"unknown preset {preset!r}; use {' or '.join(PRESETS)}", param="preset")
     config = PRESETS[preset].changed(settings or [])
     if show_config:
-        for name, value in config.to_json().items():
+        for name, value, _ in config.rows():
             typer.echo(f"{name}={value}")
         return
-    from trainer.sampler.launch import SamplerRun, launch
+    from trainer.sampler.run import SamplerRun, run_sampler
 
-    launch(
+    run_sampler(
         SamplerRun(
             model=model,
             data=data,

@@ -1,5 +1,5 @@
-# Trains everything that is embedded, from nothing, and puts it into latent/zoo. `make train` calls it.
-# Two trainings run side by side, each on one core; all resume: run it again after an interruption.
+# Trains all embedded models from scratch and writes them to latent/zoo; `make train` calls it.
+# Two trainings run at once, each on one core. After an interruption, run it again: all resume.
 runs := runs
 zoo := latent/zoo
 models := coconut-tiny codi-tiny
@@ -11,17 +11,17 @@ export OMP_NUM_THREADS := 1
 .PHONY: all
 all: $(runs)/calibrated
 
-# What a training says goes to a file beside its folder.
+# The output of a training goes to a log file beside its folder.
 train = @mkdir -p $(dir $(@D)) && echo "$(@D): see $(@D).log" && \
 	gts train $(1) --out $(@D) > $(@D).log 2>&1
 
-# The text reasoner, which is also where COCONUT starts.
+# The text reasoner, from which COCONUT starts.
 cot := --steps 1800 --dropout 0
 
 $(runs)/cot/result.json:
 	$(call train, backbone cot $(cot))
 
-# COCONUT, and its control: as many steps of the same data, no thoughts.
+# COCONUT, and its control: the same data and number of steps, without thoughts.
 coconut := --init $(runs)/cot/reasoner --settle-steps 400 --batch 48 --lr 3e-3
 coconut += --stage-steps 0,2200,1500
 
@@ -37,7 +37,7 @@ codi += --stage-steps 1300,2000,800
 $(runs)/codi/result.json:
 	$(call train, backbone codi $(codi))
 
-# Samplers and calibrations are bound to the weights: new weights are shipped without them.
+# Samplers and calibrations belong to exact weights: those of old weights are removed.
 ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.backbone.publish $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@
 
 $(runs)/cot-tiny.shipped: $(runs)/cot/result.json
@@ -49,8 +49,8 @@ $(runs)/coconut-tiny.shipped: $(runs)/coconut/result.json $(runs)/control/result
 $(runs)/codi-tiny.shipped: $(runs)/codi/result.json
 	$(call ship,codi)
 
-# Ours and, called accuracy, the same without the confidence shaping; three seeds each.
-# exp(-0.7) is the scale at which plain Gaussian noise does best on validation.
+# The default preset and, as `accuracy`, the same without confidence shaping; three seeds each.
+# Plain Gaussian noise does best on validation at a scale of exp(-0.7).
 settings := --set steps=200 --set log_std_bias=-0.7
 seed = $(if $(findstring seed-,$(1)),--set seed=$(lastword $(subst -, ,$(1))))
 alpha = $(if $(findstring accuracy,$(1)),--set alpha=0)

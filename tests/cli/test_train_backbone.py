@@ -1,4 +1,4 @@
-"""`gts train backbone`: the command reaches the run and says what came of it."""
+"""`gts train backbone`: options, errors, and a small run to the end."""
 
 import json
 from pathlib import Path
@@ -7,18 +7,35 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.train_backbone import app
-from latent.errors import FormatError
+from latent.errors import FormatError, InputError
+from trainer.backbone.config import BackboneConfig, recipe_config
+from trainer.runs.settings import descriptions
 
 
 def test_a_small_run_from_nothing_leaves_a_reasoner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"question": "1 + 1?", "steps": ["1+1=2"], "answer": 2}\n' * 5)
     arguments = ["cot", "--out", str(tmp_path / "run"), "--steps", "2", "--problems", "50"]
-    arguments += ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4", "--test", ""]
+    arguments += [
+        "--validation",
+        str(few),
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--heads",
+        "2",
+        "--batch",
+        "4",
+        "--test",
+        "",
+    ]
     monkeypatch.setattr("sys.argv", ["gts", "train", "backbone", *arguments])
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "accuracy 0.000 of 500" in result.output
+    assert "accuracy 0.000 of 5 " in result.output
     card = json.loads((tmp_path / "run" / "reasoner" / "reasoner.json").read_text())
     assert card["provenance"]["command"].startswith("gts train backbone cot --out ")
 
@@ -40,3 +57,25 @@ def test_a_malformed_row_is_named_by_its_line(
     with pytest.raises(FormatError, match="line 1"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("recipe", ["coconut", "codi", "cot"])
+def test_help_gives_the_defaults_and_descriptions_of_the_settings(recipe: str) -> None:
+    shown = CliRunner().invoke(app, [recipe, "--help"], env={"COLUMNS": "250"}).output
+    config = recipe_config(recipe)
+    for option, name in (("--lr", "learning_rate"), ("--batch", "batch"), ("--data", "data")):
+        line = next(line for line in shown.splitlines() if f" {option} " in line)
+        assert descriptions(BackboneConfig)[name] in line
+        assert f"[default: {getattr(config, name)}]" in line
+    assert ("--kv-heads" in shown) == (recipe == "codi")
+    assert ("--no-thoughts" in shown) == (recipe == "coconut")
+    steps = ",".join(map(str, config.stage_steps))
+    assert f"[default: {steps}]" in shown
+
+
+def test_an_invalid_option_is_named_as_the_user_wrote_it(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lr must be greater than 0, got -1") as raised:
+        CliRunner().invoke(
+            app, ["codi", "--out", str(tmp_path), "--lr", "-1"], catch_exceptions=False
+        )
+    assert raised.value.param == "lr"

@@ -1,4 +1,4 @@
-"""What is embedded is what `make train` would make: the same commands, the same samplers."""
+"""The embedded models were trained by the commands that `make train` runs."""
 
 import json
 import re
@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def planned() -> str:
-    """What make would run, if nothing were there."""
+    """Commands that make would run if nothing had been built."""
     command = ["make", "--dry-run", "--always-make", "--file", "trainer/reproduce.mk"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return found.stdout
 
 
 def trainings(text: str) -> list[dict[str, Any]]:
-    """Give the options of every `gts train …` in a text."""
+    """Options of every `gts train …` command in a text."""
     return [options(command) for command in re.findall(r"gts train\s.*?(?= > )", text)]
 
 

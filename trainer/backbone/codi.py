@@ -1,19 +1,19 @@
-"""CODI: one model, as a teacher that reads the steps and as a student that thinks, in one loss.
+"""CODI's loss: self-distillation of a teacher that reads the steps into a student that thinks.
 
 loss = teacher's cross-entropy on steps and answer + student's on the answer + gamma * distance of
 the hidden states, in all layers, at the token before the answer.
 
 Readings, where the description is open:
-1. The last step is left out of the teacher's text: it states the answer, and a teacher that copies
-   has nothing to teach.
-2. Both states are divided by the teacher's deviation before the distance, not the distance after:
-   a small decoder's states begin near 0.02, where smooth-L1 is quadratic and would vanish.
-3. From scratch, a student that at once has only thoughts had 4% after 500 steps beside a teacher of
+1. The last step is left out of the teacher's text: it states the answer, which the teacher would
+   only copy.
+2. Both states are divided by the teacher's standard deviation before the distance, not the distance
+   after: a small decoder's states begin near 0.02, where smooth-L1 is quadratic and would vanish.
+3. From scratch, a student that at once has only thoughts had 4% after 500 steps, and its teacher
    59%. It may have COCONUT's curriculum (at first its thoughts stand for one step and the rest stays
-   text), or be taught its steps (step_codes.py), as the embedded one was. Two stages are plain CODI.
-4. Dropout comes last, at a low rate, as in COCONUT's plan (curriculum.py), and where the projection
-   reads a state, which is where a CODI drops (latent/dropout.py).
-5. The question is read once; teacher and student continue from the same keys and values.
+   text), or step supervision (step_codes.py), as the embedded one had. Two stages are plain CODI.
+4. Dropout comes last, at a low rate, as in COCONUT's plan (curriculum.py), and on what the projection
+   reads, which is where a CODI has dropout (latent/dropout.py).
+5. The question is prefilled once; teacher and student continue from the same keys and values.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from trainer.backbone.coconut import SETTLE_RATE, THOUGHT_RATE, Stage, without_empty
-from trainer.backbone.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
+from trainer.backbone.curriculum import Curriculum, Stage
+from trainer.backbone.step_codes import THOUGHTS_PER_STEP, code_targets
 from trainer.backbone.thinking import (
     Prefix,
     add_thoughts,
@@ -36,77 +36,32 @@ from trainer.backbone.thinking import (
     think,
     token_loss,
 )
-from trainer.data.corpus import Batch, Example, Ids, TextFormat, make_batch
+from trainer.data.corpus import Batch, Example, Ids, TextFormat
 
 TEACHER = Stage("teacher", 0, 0, 0, is_text=True)
 LAYOUT = TextFormat(question_suffix="", answer_prefix="The answer is: ")
 
 
-def codi_stages(stage_steps: Sequence[int], settle_steps: int, thoughts: int) -> tuple[Stage, ...]:
-    """Plan a teacher, perhaps a student's curriculum, thoughts only, and settling with dropout."""
-    teacher, *middle, joint = stage_steps
-    plan = (
-        replace(TEACHER, steps=teacher),
-        *(
-            Stage(
-                f"joint-{count}",
-                steps,
-                round(thoughts * count / len(middle)),
-                count,
-                rate_share=THOUGHT_RATE,
-            )
-            for count, steps in enumerate(middle, start=1)
-        ),
-        Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
-        _settling(settle_steps, thoughts),
-    )
-    return without_empty(plan)
-
-
-def supervised_stages(
-    stage_steps: Sequence[int], settle_steps: int, steps: int
-) -> tuple[Stage, ...]:
-    """Plan a teacher, a student told its steps, thoughts that are taught them, and settling."""
-    teacher, told, joint = stage_steps
-    thoughts = steps * THOUGHTS_PER_STEP
-    plan = (
-        replace(TEACHER, steps=teacher),
-        Stage("told", told, thoughts, None, is_told=True),
-        Stage("joint", joint, thoughts, None, rate_share=THOUGHT_RATE),
-        _settling(settle_steps, thoughts),
-    )
-    return without_empty(plan)
-
-
-def _settling(steps: int, thoughts: int) -> Stage:
-    return Stage("settle", steps, thoughts, None, has_dropout=True, rate_share=SETTLE_RATE)
-
-
 def hidden_distance(student: Sequence[Tensor], teacher: Sequence[Tensor]) -> Tensor:
-    """Return the mean smooth-L1 distance over layers, in units of the teacher's deviation.
+    """Mean smooth-L1 distance over layers, in units of the teacher's standard deviation.
 
-    Each tensor is (B, D). The teacher takes no gradient.
+    Each tensor is (B, D). No gradient flows to the teacher.
     """
     distances = []
-    for ours, theirs in zip(student, teacher, strict=True):
-        goal = theirs.detach()
-        scale = goal.std().clamp(min=1e-6)
-        distances.append(F.smooth_l1_loss(ours / scale, goal / scale))
+    for state, goal in zip(student, teacher, strict=True):
+        target = goal.detach()
+        scale = target.std().clamp(min=1e-6)
+        distances.append(F.smooth_l1_loss(state / scale, target / scale))
     return torch.stack(distances).mean()
 
 
 @dataclass(frozen=True)
-class Distillation:
-    """The recipe: the joint loss, and how its student is measured."""
+class Distillation(Curriculum):
+    """The joint loss of teacher and student, in one model."""
 
-    stages: tuple[Stage, ...]
-    start: int
-    end: int
-    prefix_length: int  # tokens of the answer prefix
-    gamma: float
-    review_share: float
-    dropout: float
-    codes: StepCodes | None = None
+    prefix_length: int = 0  # tokens of the answer prefix
+    gamma: float = 1.0
+    dropout: float = 0.0
 
     def loss(
         self,
@@ -116,17 +71,17 @@ class Distillation:
         examples: Sequence[Example],
         rng: np.random.Generator,
     ) -> dict[str, Tensor]:
-        """Return the losses of one batch and their sum."""
-        teacher = self._teacher_batch(examples)
+        """Loss of one batch and its parts."""
+        teacher = self.batch(TEACHER, examples)
         if self.stages[stage].is_text:
             loss = token_loss(think(model, teacher, identity), teacher.labels)
             return {"loss": loss, "teacher": loss.detach()}
         assert projection is not None
         chosen = self.stages[self._review(stage, rng)]
-        student = self._student_batch(chosen, examples)
+        student = self.batch(chosen, examples)
         shared = read_prompt(model, teacher.prompt)
-        own = shared.fork()
-        explained = model.base_model(
+        prefix = shared.fork()
+        taught = model.base_model(
             input_ids=teacher.inputs,
             past_key_values=shared.cache,
             use_cache=True,
@@ -134,28 +89,28 @@ class Distillation:
         )
         # The student's prompt is the shared question, its last token, then <|start-latent|>.
         lead = model.base_model(
-            input_ids=student.prompt[:, -2:], past_key_values=own.cache, use_cache=True
+            input_ids=student.prompt[:, -2:], past_key_values=prefix.cache, use_cache=True
         )
-        own = Prefix(own.cache, lead.last_hidden_state[:, -1:])
+        prefix = Prefix(prefix.cache, lead.last_hidden_state[:, -1:])
         targets = None
         if self.codes is not None:
             targets = code_targets(examples, student.thoughts // THOUGHTS_PER_STEP)
-        if chosen.is_told:
+        if chosen.is_forced:
             assert self.codes is not None
             assert targets is not None
-            given = self.codes.results(targets.results)
-            thoughts, layers = _answer_told(model, own, student, given)
+            codes = self.codes.results(targets.results)
+            thoughts, layers = _answer_forced(model, prefix, student, codes)
         else:
             rate = self.dropout if chosen.has_dropout else 0.0
-            thoughts, layers = _answer(model, own, student, projection, rate)
-        teacher_loss = token_loss(read_out(model, explained.last_hidden_state), teacher.labels)
+            thoughts, layers = _answer(model, prefix, student, projection, rate)
+        teacher_loss = token_loss(read_out(model, taught.last_hidden_state), teacher.labels)
         student_loss = token_loss(read_out(model, layers[-1]), student.labels)
         rows = torch.arange(len(examples))
-        ours = self._before_answer(chosen, examples)
-        theirs = self._before_answer(TEACHER, examples)
+        student_at = self._before_answer(chosen, examples)
+        teacher_at = self._before_answer(TEACHER, examples)
         distance = hidden_distance(
-            [layer[rows, ours] for layer in layers],
-            [layer[rows, theirs] for layer in explained.hidden_states[1:]],
+            [layer[rows, student_at] for layer in layers],
+            [layer[rows, teacher_at] for layer in taught.hidden_states[1:]],
         )
         losses = {
             "loss": teacher_loss + student_loss + self.gamma * distance,
@@ -170,66 +125,52 @@ class Distillation:
         return losses
 
     def _review(self, stage: int, rng: np.random.Generator) -> int:
-        """Choose the stage of a batch: now and then an earlier one of the student's."""
+        """Stage of a batch: a share of the batches repeats an earlier stage of the student."""
         earlier = [n for n in range(stage) if not self.stages[n].is_text]
         if earlier and rng.random() < self.review_share:
             return earlier[int(rng.integers(len(earlier)))]
         return stage
 
-    def examination(self, stage: int, examples: Sequence[Example]) -> Batch:
-        """Lay out examples for the measure of a stage: the student's, once there is one."""
-        if self.stages[stage].is_text:
-            return self._teacher_batch(examples)
-        return self._student_batch(self.stages[stage], examples)
-
-    def _teacher_batch(self, examples: Sequence[Example]) -> Batch:
-        targets = [_target(TEACHER, example) for example in examples]
-        return make_batch([e.question for e in examples], targets, None, 0)
-
-    def _student_batch(self, stage: Stage, examples: Sequence[Example]) -> Batch:
-        prompts = [(*e.question, self.start) for e in examples]
-        targets = [_target(stage, example) for example in examples]
-        return make_batch(prompts, targets, self.end, stage.thoughts)
+    def target(self, example: Example, stage: Stage) -> Ids:
+        """As the curriculum's, without the last step."""
+        return super().target(replace(example, steps=example.steps[:-1]), stage)
 
     def _before_answer(self, stage: Stage, examples: Sequence[Example]) -> Tensor:
-        # Inputs are shifted by one, so this index is that of the answer prefix's last token.
-        lengths = [len(_target(stage, e)) - len(e.answer) + self.prefix_length for e in examples]
+        # Index of the answer prefix's last token: the inputs are shifted by one.
+        lengths = [
+            len(self.target(e, stage)) - len(e.answer) + self.prefix_length for e in examples
+        ]
         return torch.tensor(lengths)
 
 
 def _answer(
-    model: PreTrainedModel, own: Prefix, student: Batch, projection: nn.Module, dropout: float
+    model: PreTrainedModel, prefix: Prefix, student: Batch, projection: nn.Module, dropout: float
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """Think, then read the target: the thoughts (B, K, D), and each layer's states (B, T, D)."""
-    own = add_thoughts(
-        model, own, student.thoughts, lambda state: projection(F.dropout(state, dropout))
+    """Think, then read the target: thoughts (B, K, D), and the target states of each layer (B, T, D)."""
+    prefix = add_thoughts(
+        model, prefix, student.thoughts, lambda state: projection(F.dropout(state, dropout))
     )
     output = model.base_model(
         input_ids=student.inputs,
-        past_key_values=own.cache,
+        past_key_values=prefix.cache,
         use_cache=True,
         output_hidden_states=True,
     )
-    assert own.thoughts is not None
-    return own.thoughts, output.hidden_states[1:]
+    assert prefix.thoughts is not None
+    return prefix.thoughts, output.hidden_states[1:]
 
 
-def _answer_told(
-    model: PreTrainedModel, own: Prefix, student: Batch, told: Tensor
+def _answer_forced(
+    model: PreTrainedModel, prefix: Prefix, student: Batch, codes: Tensor
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """Read what is told in the thoughts' places, then the target, in one pass."""
+    """As `_answer`, with codes (B, K, D) fed in place of the thoughts, in one pass."""
     embed = model.get_input_embeddings()
     output = model.base_model(
-        inputs_embeds=torch.cat((told, embed(student.inputs)), dim=1),
-        past_key_values=own.cache,
+        inputs_embeds=torch.cat((codes, embed(student.inputs)), dim=1),
+        past_key_values=prefix.cache,
         use_cache=True,
         output_hidden_states=True,
     )
-    count = told.shape[1]
-    thoughts = torch.cat((own.state, output.last_hidden_state[:, : count - 1]), dim=1)
+    count = codes.shape[1]
+    thoughts = torch.cat((prefix.state, output.last_hidden_state[:, : count - 1]), dim=1)
     return thoughts, [layer[:, count:] for layer in output.hidden_states[1:]]
-
-
-def _target(stage: Stage, example: Example) -> Ids:
-    kept = () if stage.replaced is None else example.steps[stage.replaced : -1]
-    return (*(token for line in kept for token in line), *example.answer)

@@ -1,126 +1,158 @@
-"""The settings of a backbone run, what they must satisfy, and the learning rate they imply."""
+"""Settings of backbone training, and the schedules that follow from them."""
 
 import math
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Interval
+from typing_extensions import Doc
 
 from latent.errors import InputError
-from trainer.backbone.model import Architecture
+from trainer.runs.settings import Settings
 
-OPTIMIZERS = ("adamw", "muon")
-RECIPES = ("coconut", "codi", "cot")
+__all__ = [
+    "RECIPE_DEFAULTS",
+    "Architecture",
+    "BackboneConfig",
+    "fit_plan",
+    "learning_rate",
+    "recipe_config",
+]
+
+_Count = Annotated[int, Ge(1)]
+_NotNegative = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True)
-class BackboneConfig:
+class Architecture(Settings):
+    """Sizes of a decoder made from scratch."""
+
+    family: Annotated[Literal["gpt2", "llama"], Doc("Decoder family.")] = "gpt2"
+    width: Annotated[_Count, Doc("Width of the decoder.")] = 128
+    layers: Annotated[_Count, Doc("Layers of the decoder.")] = 4
+    heads: Annotated[_Count, Doc("Attention heads.")] = 4
+    kv_heads: Annotated[_Count, Doc("Key-value heads (llama).")] = 2
+    mlp_width: Annotated[_Count, Doc("Width of the SwiGLU layer (llama).")] = 344
+    dropout: Annotated[
+        float,
+        Interval(ge=0, lt=1),
+        Doc("Dropout in the last stage: of a GPT-2, or of what CODI's projection reads."),
+    ] = 0.1
+    positions: Annotated[_Count, Doc("Longest sequence.")] = 512
+    vocabulary: Annotated[_Count, Doc("Tokens of the tokenizer.")] = 1600
+
+    def relations(self) -> Sequence[tuple[str, bool, str]]:
+        """Conditions between fields."""
+        is_grouped = self.family == "gpt2" or self.heads % self.kv_heads == 0
+        return (
+            ("width", self.width % self.heads == 0, f"a multiple of heads ({self.heads})"),
+            ("kv_heads", is_grouped, f"a divisor of heads ({self.heads})"),
+        )
+
+
+@dataclass(frozen=True)
+class BackboneConfig(Settings):
     """Everything that decides the result of a backbone run."""
 
-    recipe: str
-    stage_steps: tuple[int, ...]
-    settle_steps: int = 500  # coconut and codi: the last steps, with dropout
+    recipe: Annotated[Literal["coconut", "codi", "cot"], Doc("Kind of reasoner.")]
+    stage_steps: Annotated[
+        tuple[_NotNegative, ...],
+        Doc("Steps of each stage, with commas; 0 for the first with --init."),
+    ]
+    settle_steps: Annotated[_NotNegative, Doc("Last steps, with dropout; 0: none.")] = 500
     architecture: Architecture = field(default_factory=Architecture)
-    init: str | None = None
-    data: str = "embedded:train"
-    validation: str = "embedded:validation"
-    test: str | None = "embedded:test"
-    train_problems: int = 150_000
-    validation_problems: int = 500
-    test_problems: int = 1000
-    thoughts_per_step: int = 2
-    with_thoughts: bool = True
-    supervised_steps: int = 0  # 0: thoughts learn from the answer alone
-    codi_thoughts: int = 6
-    projection_hidden: int = 256
-    gamma: float = 1.0
-    review_share: float = 0.15
-    batch: int = 32
-    optimizer: str = "muon"  # muon or adamw
-    learning_rate: float = 4e-3
-    final_rate_share: float = 0.03
-    warmup_steps: int = 100
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    seed: int = 0
-    log_every: int = 50
-    examine_every: int = 500
-    checkpoint_every: int = 250
+    init: Annotated[str | None, Doc("A transformers folder to start from.")] = None
+    data: Annotated[str, Doc("embedded[:split], a JSONL file or GSM8K-Aug lines.")] = (
+        "embedded:train"
+    )
+    validation: Annotated[str, Doc("Data for the measure during training.")] = "embedded:validation"
+    test: Annotated[str | None, Doc("Data for the final measure; empty: none.")] = "embedded:test"
+    train_problems: Annotated[_Count, Doc("How many rows of the data to use.")] = 150_000
+    validation_problems: Annotated[_Count, Doc("How many rows to validate on.")] = 500
+    test_problems: Annotated[_Count, Doc("How many rows to test on.")] = 1000
+    thoughts_per_step: Annotated[_Count, Doc("Thoughts for a replaced step.")] = 2
+    with_thoughts: Annotated[bool, Doc("--no-thoughts trains the control.")] = True
+    supervised_steps: Annotated[
+        _NotNegative, Doc("Teach the thoughts up to so many equations, two thoughts each; 0: none.")
+    ] = 0
+    codi_thoughts: Annotated[_Count, Doc("Thoughts before the answer.")] = 6
+    projection_hidden: Annotated[_Count, Doc("Hidden width of the projection.")] = 256
+    gamma: Annotated[float, Ge(0), Doc("Weight of the distillation.")] = 1.0
+    review_share: Annotated[
+        float, Interval(ge=0, le=1), Doc("Share of batches that repeat an earlier stage.")
+    ] = 0.15
+    batch: Annotated[_Count, Doc("Problems in a batch.")] = 32
+    optimizer: Annotated[
+        Literal["adamw", "muon"], Doc("muon (from scratch) or adamw (pretrained).")
+    ] = "muon"
+    learning_rate: Annotated[float, Gt(0), Doc("Highest learning rate of each stage.")] = 4e-3
+    final_rate_share: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc("Last learning rate of a stage, as a share of its highest."),
+    ] = 0.03
+    warmup_steps: Annotated[_NotNegative, Doc("Steps of linear warm-up in each stage.")] = 100
+    weight_decay: Annotated[float, Ge(0), Doc("Weight decay.")] = 0.01
+    clip_norm: Annotated[float, Gt(0), Doc("Largest gradient norm.")] = 1.0
+    seed: Annotated[_NotNegative, Doc("Decides weights, batches and dropout.")] = 0
+    log_every: Annotated[_Count, Doc("Steps between lines of the log.")] = 50
+    examine_every: Annotated[_Count, Doc("Steps between validations.")] = 500
+    checkpoint_every: Annotated[_Count, Doc("Steps between checkpoints.")] = 250
 
-    def as_plain(self) -> dict[str, Any]:
-        """Return the settings as JSON and checkpoints hold them."""
-        return {**asdict(self), "stage_steps": list(self.stage_steps)}
-
-
-def check_config(config: BackboneConfig) -> None:
-    """Refuse what can't be trained, naming the option."""
-    if config.recipe not in RECIPES:
-        raise InputError(f"recipe is {config.recipe!r}; it must be one of {', '.join(RECIPES)}")
-    given = len(config.stage_steps)
-    if config.supervised_steps:
-        _check_supervised(config)
-    elif config.recipe == "codi" and given < 2:
-        raise InputError(
-            f"stage_steps has {given} entries; codi needs 2 or more: teacher, perhaps one for each "
-            "further step replaced by thoughts, thoughts only"
+    def relations(self) -> Sequence[tuple[str, bool, str]]:
+        """Conditions between fields."""
+        given, first = len(self.stage_steps), self.stage_steps[:1]
+        is_supervised, is_codi = self.supervised_steps > 0, self.recipe == "codi"
+        # A decoder from --init can omit the first stage.
+        required = self.stage_steps[1:] if self.init and given > 1 else self.stage_steps
+        return (
+            (
+                "supervised_steps",
+                not is_supervised or (self.recipe != "cot" and self.with_thoughts),
+                "0 without thoughts",
+            ),
+            (
+                "stage_steps",
+                not is_supervised or given == 3,
+                "3 entries with supervised_steps: text, codes in place of thoughts, thoughts only",
+            ),
+            (
+                "stage_steps",
+                is_supervised or self.recipe == "cot" or given >= (2 if is_codi else 3),
+                f"at least {'2 entries: teacher' if is_codi else '3 entries: text'}, one for each "
+                "further step replaced by thoughts, thoughts only",
+            ),
+            (
+                "stage_steps",
+                bool(first) and min(required) >= 1,
+                "1 or more in every entry (with --init, the first may be 0)",
+            ),
         )
-    elif config.recipe == "coconut" and given < 3:
-        raise InputError(
-            f"stage_steps has {given} entries; coconut needs 3 or more: text, one for each "
-            "further step replaced by thoughts, thoughts only"
-        )
-    # What --init brings need not be learned again.
-    needed = config.stage_steps[1:] if config.init and given > 1 else config.stage_steps
-    if min(needed, default=0) < 1 or config.stage_steps[0] < 0:
-        raise InputError("every entry of stage_steps must be 1 or more (with --init, the first 0)")
-    if config.optimizer not in OPTIMIZERS:
-        raise InputError(f"optimizer is {config.optimizer!r}; it must be adamw or muon")
-    if config.settle_steps < 0:
-        raise InputError(f"settle_steps is {config.settle_steps}; it must be 0 or more")
-    _check_sizes(config)
+
+    def to_json(self) -> dict[str, Any]:
+        """Values of all fields, as config.json and checkpoints hold them."""
+        return {**super().to_json(), "stage_steps": list(self.stage_steps)}
 
 
-def _check_sizes(config: BackboneConfig) -> None:
-    shape = config.architecture
-    counts = {
-        "width": shape.width,
-        "layers": shape.layers,
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-        "mlp_width": shape.mlp_width,
-        "projection": config.projection_hidden,
-        "thoughts": config.codi_thoughts,
-        "thoughts_per_step": config.thoughts_per_step,
-        "batch": config.batch,
-        "problems": config.train_problems,
-    }
-    for name, value in counts.items():
-        if value < 1:
-            raise InputError(f"{name} is {value}; it must be 1 or more", param=name)
-    if shape.family == "llama" and shape.heads % shape.kv_heads:
-        raise InputError(
-            f"heads {shape.heads} is not a multiple of kv_heads {shape.kv_heads}", param="kv_heads"
-        )
-    if not 0.0 <= shape.dropout < 1.0:
-        raise InputError(f"dropout is {shape.dropout}; it must be from 0 to below 1")
-    if not 0.0 < config.learning_rate < math.inf:
-        raise InputError(f"lr is {config.learning_rate}; it must be above 0", param="lr")
-    if config.seed < 0:
-        raise InputError(f"seed is {config.seed}; it must be 0 or more", param="seed")
+# Where a recipe's defaults differ from the fields'; `family` is the architecture's.
+RECIPE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "coconut": {"stage_steps": (1400, 700, 700, 700, 2400)},
+    "codi": {"stage_steps": (1300, 800, 1600), "learning_rate": 3e-3, "family": "llama"},
+    "cot": {"stage_steps": (1400,)},
+}
 
 
-def _check_supervised(config: BackboneConfig) -> None:
-    if config.supervised_steps < 0:
-        raise InputError(f"supervised_steps is {config.supervised_steps}; it must be 0 or more")
-    if config.recipe == "cot" or not config.with_thoughts:
-        raise InputError("supervised_steps needs thoughts: leave it out")
-    if len(config.stage_steps) != 3:
-        raise InputError(
-            f"stage_steps has {len(config.stage_steps)} entries; with supervised_steps it needs 3: "
-            "text, steps told, thoughts only"
-        )
+def recipe_config(recipe: str, **values: Any) -> BackboneConfig:
+    """Settings of a recipe; those of the architecture are given beside the others."""
+    values = {**RECIPE_DEFAULTS[recipe], **values}
+    names = {field.name for field in fields(Architecture)} & values.keys()
+    architecture = Architecture(**{name: values.pop(name) for name in names})
+    return BackboneConfig(recipe=recipe, architecture=architecture, **values)  # type: ignore[arg-type]
 
 
 def learning_rate(config: BackboneConfig, within: int, steps: int, rate_share: float) -> float:
-    """Return the rate of a step of a stage: linear warm-up, then a cosine to the final share."""
+    """Learning rate at step `within` of a stage: linear warm-up, then cosine to the final share."""
     warm = min(1.0, (within + 1) / max(1, min(config.warmup_steps, steps // 5)))
     share = config.final_rate_share
     cosine = share + (1 - share) * 0.5 * (1 + math.cos(math.pi * within / steps))
@@ -128,12 +160,12 @@ def learning_rate(config: BackboneConfig, within: int, steps: int, rate_share: f
 
 
 def fit_plan(config: BackboneConfig, planned_seconds: float, minutes: float) -> BackboneConfig:
-    """Scale the steps of all stages alike so that together they take about `minutes`.
+    """Scale the steps of all stages by one factor so that together they take about `minutes`.
 
-    A stage that was left out stays out.
+    A stage of 0 steps stays omitted.
     """
     if not 0.0 < minutes < math.inf:
-        raise InputError(f"minutes is {minutes}; it must be above 0", param="minutes")
+        raise InputError(f"minutes must be above 0, got {minutes}", param="minutes")
     share = minutes * 60 / planned_seconds
 
     def fitted(steps: int) -> int:

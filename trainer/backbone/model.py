@@ -1,7 +1,6 @@
-"""Builds the decoder of a backbone run: small and from scratch, or a pretrained one."""
+"""Builds the decoder of a backbone run: a small one from scratch, or a pretrained one."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,29 +16,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from latent.errors import InputError, NotFoundError
+from latent.errors import NotFoundError
+from trainer.backbone.config import Architecture
 from trainer.data.tokenizer import END_LATENT, START_LATENT
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """The sizes of a decoder made from scratch."""
-
-    family: str = "gpt2"  # gpt2 or llama
-    width: int = 128
-    layers: int = 4
-    heads: int = 4
-    kv_heads: int = 2  # llama only
-    mlp_width: int = 344  # llama only; GPT-2 takes four times its width
-    dropout: float = 0.1  # of a GPT-2, and of what CODI's projection reads
-    positions: int = 512
-    vocabulary: int = 1600
-
-
 def build_decoder(shape: Architecture, tokens: int, eos: int) -> PreTrainedModel:
-    """Create a decoder with fresh weights."""
-    if shape.width % shape.heads:
-        raise InputError(f"width {shape.width} is not a multiple of heads {shape.heads}")
+    """Create a decoder with random weights and a vocabulary of `tokens`."""
     if shape.family == "gpt2":
         model = GPT2LMHeadModel(  # type: ignore[no-untyped-call]
             GPT2Config(
@@ -57,29 +40,27 @@ def build_decoder(shape: Architecture, tokens: int, eos: int) -> PreTrainedModel
                 eos_token_id=eos,
             )
         )
-        # Waves let attention find "the next number" long before learned positions would.
-        model.transformer.wpe.weight.data.copy_(position_waves(shape.positions, shape.width))
+        # With sinusoids attention learns "the next number" far earlier than with random positions.
+        model.transformer.wpe.weight.data.copy_(sinusoids(shape.positions, shape.width))
         return model
-    if shape.family == "llama":
-        return LlamaForCausalLM(  # type: ignore[no-untyped-call]
-            LlamaConfig(
-                vocab_size=tokens,
-                max_position_embeddings=shape.positions,
-                hidden_size=shape.width,
-                intermediate_size=shape.mlp_width,
-                num_hidden_layers=shape.layers,
-                num_attention_heads=shape.heads,
-                num_key_value_heads=shape.kv_heads,
-                tie_word_embeddings=True,
-                bos_token_id=eos,
-                eos_token_id=eos,
-            )
+    return LlamaForCausalLM(  # type: ignore[no-untyped-call]
+        LlamaConfig(
+            vocab_size=tokens,
+            max_position_embeddings=shape.positions,
+            hidden_size=shape.width,
+            intermediate_size=shape.mlp_width,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.kv_heads,
+            tie_word_embeddings=True,
+            bos_token_id=eos,
+            eos_token_id=eos,
         )
-    raise InputError(f"family is {shape.family!r}; it must be gpt2 or llama")
+    )
 
 
-def position_waves(positions: int, width: int, size: float = 0.02) -> Tensor:
-    """Return sines and cosines of ever longer waves (positions, width), of a root mean square."""
+def sinusoids(positions: int, width: int, size: float = 0.02) -> Tensor:
+    """Sinusoidal position embeddings (positions, width) with a root mean square of `size`."""
     place = torch.arange(positions, dtype=torch.float64)[:, None]
     pitch = torch.logspace(0, -math.log10(positions), width // 2, dtype=torch.float64)
     waves = torch.cat((torch.sin(place * pitch), torch.cos(place * pitch)), dim=1)
@@ -87,16 +68,16 @@ def position_waves(positions: int, width: int, size: float = 0.02) -> Tensor:
 
 
 def set_dropout(model: PreTrainedModel, rate: float) -> None:
-    """Set every dropout of a decoder, and the attention that is fastest with it."""
+    """Set the rate of every dropout layer, and the attention implementation that is fastest with it."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate
-    # With dropout on attention weights the fused kernel falls back to a slower path.
+    # With dropout on attention weights, scaled_dot_product_attention takes a slow path.
     model.set_attn_implementation("eager" if rate else "sdpa")
 
 
 def load_pretrained(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Load a decoder and its tokenizer, with the latent markers added where they are missing."""
+    """Load a decoder and its tokenizer, and add the latent markers if they are missing."""
     if not (folder / "config.json").is_file():
         raise NotFoundError(f"no config.json in {folder}; --init wants a transformers folder")
     tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder)  # type: ignore[assignment]

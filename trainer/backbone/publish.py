@@ -1,12 +1,13 @@
-"""Makes a run's reasoner ready to be shipped: fp16 weights, its records and a card, in one folder.
+"""Publishes a backbone run: draws its curves, and writes a folder with fp16 weights and a model card.
 
     python -m trainer.backbone.publish runs/coconut latent/zoo/coconut-tiny --control runs/control
 
-Samplers and calibrations are bound to the weights, so they are trained on the folder this writes.
+Samplers and calibrations belong to exact weights, so they are made for the folder this writes.
 """
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,40 @@ from latent.errors import GtsError, NotFoundError
 from latent.files import read_json, write_text
 from latent.folders import read_format
 from latent.store import load_decoder, load_projection, load_tokenizer, save_reasoner
-from trainer.backbone.card import reasoner_card
+from trainer.runs.checkpoint import read_log
 
-__all__ = ["ship"]
+__all__ = ["draw_curves", "reasoner_card", "ship"]
+
+_KINDS = {
+    "coconut": "COCONUT: its thoughts are its own last hidden states, fed back as they are",
+    "codi": "CODI: its thoughts are its last hidden states, fed back through a projection",
+    "cot": "Plain chain of thought in text, the baseline",
+}
+_MEASURES = {
+    "validation": "validation",
+    "test": "test",
+    "test_zeroed": "test, every thought set to zero",
+    "test_swapped": "test, every thought taken from another question",
+}
+
+# What counts as right: of text, the whole of it.
+_EXACT = {"cot": "Exact equations and answers"}
+
+
+_LIMITS = """\
+It knows the embedded task and nothing else: whole numbers below 10,000, two to six operations, the
+situations and phrasings it was trained on. Its vocabulary can encode any text, but it answers other
+questions at random. It is meant for trying the service, for tests, and for research on sampling."""
 
 
 def ship(run: Path, folder: Path, control: Path | None = None) -> None:
-    """Write the reasoner of a finished run to a folder."""
+    """Write the reasoner of a finished run to a folder, with its records and card."""
     result_path = run / "result.json"
     if not result_path.is_file():
         raise NotFoundError(f"{result_path} is missing: the run has not finished")
     result = read_json(result_path)
-    runs = _chain(run / "reasoner")
     source = run / "reasoner"
+    runs = _chain(source)
     results = {name: value for name, value in result.items() if isinstance(value, dict)}
     format = replace(read_format(source), provenance={"runs": runs, "results": results})
     model = load_decoder(source, torch.float16)
@@ -47,7 +69,7 @@ def ship(run: Path, folder: Path, control: Path | None = None) -> None:
 
 
 def _chain(folder: Path) -> list[dict[str, Any]]:
-    """Give the provenance of each run that led to a reasoner, the first one first."""
+    """Provenance of each run that led to a reasoner (--init), the first one first."""
     path = folder / "reasoner.json"
     if not path.is_file():
         return []
@@ -59,8 +81,92 @@ def _chain(folder: Path) -> list[dict[str, Any]]:
     return [*(_chain(Path(init)) if init else []), kept]
 
 
+def reasoner_card(
+    name: str,
+    reasoner: Mapping[str, Any],
+    result: Mapping[str, Any],
+    runs: Sequence[Mapping[str, Any]],
+    control: Mapping[str, Any] | None = None,
+) -> str:
+    """Markdown text of the model card: recipe, every run in order, accuracies and limits."""
+    kind, thoughts = reasoner["kind"], reasoner["thoughts"]
+    config = runs[-1]["config"]
+    shape = config["architecture"]
+    lines = [
+        f"# {name}",
+        "",
+        f"{_KINDS[kind]}. {shape['family']} architecture, {shape['layers']} layers, width "
+        f"{shape['width']}, {f'{thoughts} thoughts' if thoughts else 'no thoughts'}, weights in fp16.",
+        "",
+        "## Recipe",
+        f"- Data: `{config['data']}`, {config['train_problems']} problems of the embedded generator.",
+    ]
+    if config.get("supervised_steps"):
+        lines.append(
+            f"- Each pair of thoughts was trained on its equation, for up to "
+            f"{config['supervised_steps']} of them (`trainer/backbone/step_codes.py`): first with the "
+            "equations' codes fed in place of the thoughts, then with the thoughts fed back."
+        )
+    for number, run in enumerate(runs, start=1):
+        minutes = run["seconds"] / 60
+        lines.append(
+            f"- Run {number}: `{run['command']}`, {run['steps']} steps, {minutes:.0f} min."
+        )
+    lines += [
+        "",
+        "## Measured",
+        f"{_EXACT.get(kind, 'Exact answers')} of the deterministic trajectory, before rounding to",
+    ]
+    lines += ["fp16; by the number of operations:", "", *_table(result, control), ""]
+    lines += ["## Limits", _LIMITS, ""]
+    return "\n".join(lines)
+
+
+def _table(result: Mapping[str, Any], control: Mapping[str, Any] | None) -> list[str]:
+    rows = {label: result[key] for key, label in _MEASURES.items() if key in result}
+    if control is not None:
+        rows["test, the control: as many steps, no thoughts"] = control["test"]
+    steps = sorted({step for row in rows.values() for step in row["by_steps"]}, key=int)
+    table = [
+        f"| | questions | all | {' | '.join(steps)} |",
+        f"|---|---|---|{'---|' * len(steps)}",
+    ]
+    for label, row in rows.items():
+        shares = " | ".join(f"{row['by_steps'].get(step, 0):.3f}" for step in steps)
+        table.append(f"| {label} | {row['problems']} | {row['accuracy']:.3f} | {shares} |")
+    return table
+
+
+def draw_curves(log: Path, picture: Path) -> None:
+    """Plot losses and validation accuracy of a run's log over the steps, with lines between stages."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    records = read_log(log)
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    for name in ("loss", "teacher", "student", "distance"):
+        points = [(record["step"], record[name]) for record in records if name in record]
+        if points:
+            upper.plot(*zip(*points, strict=True), label=name, linewidth=1)
+    upper.set_yscale("log")
+    upper.set_ylabel("loss")
+    upper.legend()
+    points = [(record["step"], record["accuracy"]) for record in records if "accuracy" in record]
+    lower.plot(*zip(*points, strict=True), marker=".")
+    lower.set_ylabel("validation accuracy of the stage")
+    lower.set_xlabel("step")
+    lower.set_ylim(0, 1)
+    edges = {record["stage"]: record["step"] for record in records}
+    for axes in (upper, lower):
+        for edge in edges.values():
+            axes.axvline(edge, color="grey", linewidth=0.5, linestyle="--")
+    figure.savefig(picture, dpi=120)
+
+
 def main() -> None:
-    """Read the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m trainer.backbone.publish", description=ship.__doc__
     )

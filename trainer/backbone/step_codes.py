@@ -1,13 +1,12 @@
-"""Teaches thoughts the equations they stand for, two thoughts a step; thrown away once trained.
+"""Step supervision: trains each pair of thoughts to predict its equation. Not part of the reasoner.
 
-Cross-entropy on the final answer alone says too little to a small decoder: runs without this never
-passed 5% once two steps or more were thoughts. The idea of supervising each thought by its step is
-SIM-CoT's; the code for a step is ours: the first thought must tell the operation, the operand and
-the result's last two digits, the second the result's other digits. After the last step the thoughts
-go on telling the answer.
+The final answer alone is too weak a signal for a small decoder: without step supervision no run
+passed 5% once two or more steps were thoughts. Supervising each thought by its step is SIM-CoT's
+idea; the code is ours: the first thought predicts the operation, the operand and the result's last
+two digits, the second the result's other digits. Thoughts after the last step repeat the answer.
 
-The same codes can be fed in place of the thoughts, so that a whole chain is learned in one pass
-before the first state is fed back.
+The embeddings of the true codes can also be fed in place of the thoughts (teacher forcing), so that a
+whole chain is learned in one pass before any hidden state is fed back.
 """
 
 import re
@@ -31,7 +30,7 @@ _EQUATION = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
 
 @dataclass(frozen=True)
 class Equation:
-    """What a step's thoughts must tell."""
+    """What the two thoughts of a step predict."""
 
     symbol: int
     operand: int
@@ -41,16 +40,16 @@ class Equation:
 
 @dataclass(frozen=True)
 class CodeTargets:
-    """The codes of a batch."""
+    """Codes of a batch of B examples with S steps each."""
 
-    results: Tensor  # (B, 2S) low and high in turn
+    results: Tensor  # (B, 2S) low and high digits in turn
     operands: Tensor  # (B, S), IGNORED after the last step
     symbols: Tensor  # (B, S), IGNORED after the last step
 
 
 @lru_cache(maxsize=1 << 18)
 def read_equation(text: str) -> Equation:
-    """Read `12+30=42`; only whole numbers that two codes can hold can be taught."""
+    """Parse `12+30=42`; an equation whose numbers two codes can't hold is an error."""
     found = _EQUATION.fullmatch(text)
     operand, result = (int(found[3]), int(found[4])) if found else (BASE, 0)
     if found is None or operand >= BASE or result >= BASE**2:
@@ -62,40 +61,41 @@ def read_equation(text: str) -> Equation:
 
 
 def code_targets(examples: Sequence[Example], steps: int) -> CodeTargets:
-    """Lay out the equations of examples for `steps` steps of two thoughts."""
+    """Codes of the examples' equations, padded to `steps` steps."""
     results, operands, symbols = [], [], []
     for example in examples:
         known = [read_equation(text) for text in example.equations[:steps]]
         blank = steps - len(known)
-        lasting = [*known, *[known[-1]] * blank]
-        results.append([code for equation in lasting for code in (equation.low, equation.high)])
+        padded = [*known, *[known[-1]] * blank]
+        results.append([code for equation in padded for code in (equation.low, equation.high)])
         operands.append([equation.operand for equation in known] + [IGNORED] * blank)
         symbols.append([equation.symbol for equation in known] + [IGNORED] * blank)
     return CodeTargets(torch.tensor(results), torch.tensor(operands), torch.tensor(symbols))
 
 
 class StepCodes(nn.Module):
-    """Three tables: of result digits, which can also be fed, of operands and of operations."""
+    """Embedding tables of result digits, operands and operations; a thought is scored against them."""
 
     def __init__(self, width: int) -> None:
-        """Draw the tables."""
         super().__init__()
         self.results = nn.Embedding(BASE, width)
         self.operands = nn.Embedding(BASE, width)
         self.symbols = nn.Embedding(len(SYMBOLS), width)
-        nn.init.normal_(self.results.weight, std=0.1)  # fed like a thought, not like a token
+        nn.init.normal_(
+            self.results.weight, std=0.1
+        )  # larger than a token's: it is fed in place of a thought
         nn.init.normal_(self.operands.weight, std=0.02)
         nn.init.normal_(self.symbols.weight, std=0.02)
 
     def loss(self, thoughts: Tensor, targets: CodeTargets) -> Tensor:
-        """Return how badly thoughts (B, 2S, D) tell their equations."""
+        """Cross-entropy of the codes given thoughts (B, 2S, D)."""
         firsts = thoughts[:, ::THOUGHTS_PER_STEP]
-        told = _loss(firsts, self.operands, targets.operands)
-        told = told + _loss(firsts, self.symbols, targets.symbols)
-        return _loss(thoughts, self.results, targets.results) + OPERATION_WEIGHT * told
+        operation = _loss(firsts, self.operands, targets.operands)
+        operation = operation + _loss(firsts, self.symbols, targets.symbols)
+        return _loss(thoughts, self.results, targets.results) + OPERATION_WEIGHT * operation
 
     def is_right(self, thoughts: Tensor, targets: CodeTargets) -> Tensor:
-        """Say for each row (B,) whether every thought tells its result."""
+        """Whether every thought of a row predicts its result code: (B,)."""
         nearest = (thoughts @ self.results.weight.T).argmax(-1)
         return (nearest == targets.results).all(-1)
 

@@ -1,10 +1,12 @@
-"""The thought loop with gradients, for training only; serving and sampling use the one in `latent`.
+"""Differentiable thought loop, for training backbones, and their accuracy by teacher forcing.
 
-COCONUT and CODI differ here in nothing but the feedback: the identity, or a projection.
+Serving and sampling use the loop in `latent`. COCONUT and CODI differ only in the feedback function:
+the identity, or a projection.
 """
 
 import copy
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,29 +14,30 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import DynamicCache, PreTrainedModel
 
-from trainer.data.corpus import IGNORED, Batch
+from trainer.backbone.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
+from trainer.data.corpus import IGNORED, Batch, Corpus, Example
 
 Feedback = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A prompt that has been read: its keys and values, and its last hidden state."""
+    """A prefilled prompt, perhaps with thoughts: KV cache and last hidden state."""
 
     cache: DynamicCache
     state: Tensor  # (B, 1, D)
     thoughts: Tensor | None = None  # (B, K, D) the states that were fed back, before the feedback
 
     def fork(self) -> "Prefix":
-        """Return a prefix that can be continued without changing this one."""
+        """Copy whose cache can grow without changing this one."""
         cache = DynamicCache()
-        # Updating a layer replaces its tensors, so shallow copies are enough.
+        # Updating a cache layer replaces its tensors, so shallow copies are enough.
         cache.layers = [copy.copy(layer) for layer in self.cache.layers]
         return Prefix(cache, self.state)
 
 
 def read_prompt(model: PreTrainedModel, prompt: Tensor) -> Prefix:
-    """Run the prompt (B, P) through the decoder."""
+    """Prefill the prompt (B, P)."""
     cache = DynamicCache()
     output = model.base_model(input_ids=prompt, past_key_values=cache, use_cache=True)
     return Prefix(cache, output.last_hidden_state[:, -1:])
@@ -43,7 +46,7 @@ def read_prompt(model: PreTrainedModel, prompt: Tensor) -> Prefix:
 def add_thoughts(
     model: PreTrainedModel, prefix: Prefix, thoughts: int, feedback: Feedback
 ) -> Prefix:
-    """Feed back `thoughts` states, one position at a time; the prefix's cache grows."""
+    """Feed back `thoughts` hidden states, one position at a time, into the prefix's cache."""
     state, states = prefix.state, []
     for _ in range(thoughts):
         states.append(state)
@@ -56,23 +59,23 @@ def add_thoughts(
 
 @dataclass(frozen=True)
 class Thinking:
-    """What one pass over a batch gives."""
+    """Output of one forward pass over a batch."""
 
     logits: Tensor  # (B, T, V) of the target positions
-    thoughts: Tensor  # (B, K, D) the states that are thoughts, or would be
+    thoughts: Tensor  # (B, K, D) hidden states at the thoughts' positions
 
 
 def think(model: PreTrainedModel, batch: Batch, feedback: Feedback) -> Tensor:
-    """Return the logits (B, T, V) of a batch's target positions."""
+    """Logits (B, T, V) of a batch's target positions."""
     if batch.thoughts:
-        return think_on(model, batch, feedback).logits
+        return think_through(model, batch, feedback).logits
     whole = torch.cat((batch.prompt, batch.inputs), dim=1)
     states = model.base_model(input_ids=whole, use_cache=False).last_hidden_state
     return read_out(model, states[:, -batch.inputs.shape[1] :])
 
 
-def think_on(model: PreTrainedModel, batch: Batch, feedback: Feedback) -> Thinking:
-    """Feed every thought back and return the thoughts too."""
+def think_through(model: PreTrainedModel, batch: Batch, feedback: Feedback) -> Thinking:
+    """Feed every thought back, then read the target."""
     prefix = add_thoughts(model, read_prompt(model, batch.prompt), batch.thoughts, feedback)
     states = model.base_model(
         input_ids=batch.inputs, past_key_values=prefix.cache, use_cache=True
@@ -81,35 +84,95 @@ def think_on(model: PreTrainedModel, batch: Batch, feedback: Feedback) -> Thinki
     return Thinking(read_out(model, states), prefix.thoughts)
 
 
-def think_told(model: PreTrainedModel, batch: Batch, told: Tensor) -> Thinking:
-    """Feed what is told (B, K, D) in place of the thoughts: all positions in one pass."""
+def think_forced(model: PreTrainedModel, batch: Batch, forced: Tensor) -> Thinking:
+    """Feed given embeddings (B, K, D) in place of the thoughts: all positions in one pass."""
     embed = model.get_input_embeddings()
-    parts = (embed(batch.prompt), told, embed(batch.inputs))
+    parts = (embed(batch.prompt), forced, embed(batch.inputs))
     states = model.base_model(
         inputs_embeds=torch.cat(parts, dim=1), use_cache=False
     ).last_hidden_state
     first = batch.prompt.shape[1] - 1
-    thoughts = states[:, first : first + told.shape[1]]
+    thoughts = states[:, first : first + forced.shape[1]]
     return Thinking(read_out(model, states[:, -batch.inputs.shape[1] :]), thoughts)
 
 
 def read_out(model: PreTrainedModel, states: Tensor) -> Tensor:
-    """Return the logits of hidden states."""
+    """Logits of hidden states."""
     head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     logits: Tensor = head(states)
     return logits
 
 
 def identity(state: Tensor) -> Tensor:
-    """COCONUT's feedback: the last hidden state itself."""
+    """Feedback of COCONUT: the last hidden state itself."""
     return state
 
 
 def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy over the labels that are not padding."""
+    """Mean cross-entropy over the labels that are not padding."""
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
 
 
 def is_exact(logits: Tensor, labels: Tensor) -> Tensor:
-    """Say for each row (B,) whether greedy decoding would give its labels exactly."""
+    """Whether greedy decoding would give exactly the labels of each row: (B,)."""
     return ((logits.argmax(-1) == labels) | (labels == IGNORED)).all(-1)
+
+
+ABLATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "zeroed": torch.zeros_like,
+    "swapped": lambda thought: thought.roll(1, dims=0),  # no change in a batch of one
+}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Share of problems solved, in all and by number of steps."""
+
+    accuracy: float
+    by_steps: dict[int, float]
+    problems: int
+
+
+def describe(measured: Examination) -> str:
+    """The accuracies in one line."""
+    parts = " ".join(f"{steps}:{share:.2f}" for steps, share in measured.by_steps.items())
+    return f"accuracy {measured.accuracy:.3f} of {measured.problems} (by steps {parts})"
+
+
+@torch.no_grad()
+def examine(
+    model: PreTrainedModel,
+    corpus: Corpus,
+    lay_out: Callable[[Sequence[Example]], Batch],
+    feedback: Feedback,
+    ablation: str | None = None,
+    forced: StepCodes | None = None,
+) -> Examination:
+    """Accuracy of the deterministic trajectory by teacher forcing; an ablation alters every thought.
+
+    Greedy decoding is right iff every label is the argmax. With `forced`, the true codes are fed in
+    place of the thoughts, and every thought must predict its code as well.
+    """
+    alter = ABLATIONS[ablation] if ablation else None
+    altered = (lambda state: alter(feedback(state))) if alter else feedback
+    was_training = model.training
+    model.train(False)
+    right: defaultdict[int, list[bool]] = defaultdict(list)
+    for examples in corpus.in_order(128):
+        batch = lay_out(examples)
+        if forced is None:
+            exact = is_exact(think(model, batch, altered), batch.labels)
+        else:
+            targets = code_targets(examples, batch.thoughts // THOUGHTS_PER_STEP)
+            thinking = think_forced(model, batch, forced.results(targets.results))
+            exact = is_exact(thinking.logits, batch.labels)
+            exact &= forced.is_right(thinking.thoughts, targets)
+        for example, hit in zip(examples, exact.tolist(), strict=True):
+            right[len(example.steps)].append(hit)
+    model.train(was_training)
+    hits = [hit for group in right.values() for hit in group]
+    return Examination(
+        accuracy=sum(hits) / len(hits),
+        by_steps={count: sum(group) / len(group) for count, group in sorted(right.items())},
+        problems=len(hits),
+    )

@@ -1,1 +1,1 @@
-"""Questions to train and measure on: files, the embedded generator, tokenised batches."""
+"""Questions to train and evaluate on: data files, the embedded generator, tokenised batches."""

@@ -1,4 +1,4 @@
-"""Tokenised rows and the batches drawn from them: each a pure function of (seed, step)."""
+"""Tokenised rows and training batches; a batch is a pure function of (seed, step)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,56 +13,56 @@ from transformers import PreTrainedTokenizerFast
 from latent.errors import InputError
 from trainer.data.sources import Row
 
-IGNORED = -100
-WINDOWS = 4
+IGNORED = -100  # the label that cross-entropy ignores
+_WINDOWS = 4
 Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How a question, its steps and its answer are written before they are tokenised."""
+    """Text around question and answer before tokenisation."""
 
     question_suffix: str
     answer_prefix: str
 
     def question(self, row: Row) -> str:
-        """Return the text of the prompt."""
+        """Text of the prompt."""
         return row.question.strip() + self.question_suffix
 
     def answer(self, row: Row) -> str:
-        """Return the text of the target."""
+        """Text of the target."""
         return self.answer_prefix + row.answer
 
 
 @dataclass(frozen=True)
 class Example:
-    """A tokenised row: the prompt, each step's line, and the answer with its end-of-text."""
+    """A tokenised row: prompt, one line per step, and answer with end-of-text."""
 
     question: Ids
     steps: tuple[Ids, ...]
     answer: Ids
-    equations: tuple[str, ...] = ()  # the steps as they were written
+    equations: tuple[str, ...] = ()  # the steps as text
 
     @property
     def length(self) -> int:
-        """How many tokens it has in all."""
+        """Number of tokens in all."""
         return len(self.question) + sum(map(len, self.steps)) + len(self.answer)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples of equal prompt length, ready for `think`; positions of IGNORED labels are padding."""
+    """Tensors of B examples with equal prompt length; IGNORED labels mark padding."""
 
     prompt: Tensor  # (B, P)
-    inputs: Tensor  # (B, T) what is fed after the thoughts
-    labels: Tensor  # (B, T) what each of those positions must predict
+    inputs: Tensor  # (B, T) tokens fed after the thoughts
+    labels: Tensor  # (B, T) token that each input must predict
     thoughts: int
 
 
 def encode_rows(
     rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast, layout: TextFormat, eos: int
 ) -> list[Example]:
-    """Tokenise rows; a step becomes the line `<<…>>`."""
+    """Tokenise rows; a step is written as the line `<<…>>`."""
     lines = _encode_once([f"<<{step}>>\n" for row in rows for step in row.steps], tokenizer)
     answers = _encode_once([layout.answer(row) for row in rows], tokenizer)
     questions = _encode_once([layout.question(row) for row in rows], tokenizer)
@@ -78,7 +78,7 @@ def encode_rows(
 
 
 def _encode_once(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> dict[str, Ids]:
-    # In chunks: what a tokenizer returns holds far more than the ids.
+    # In chunks, because encodings take far more memory than the ids that are kept.
     distinct = list(dict.fromkeys(texts))
     encoded: dict[str, Ids] = {}
     for begin in range(0, len(distinct), 10_000):
@@ -92,7 +92,6 @@ class Corpus:
     """Examples in buckets of equal prompt length, so that no prompt needs padding."""
 
     def __init__(self, examples: Sequence[Example]) -> None:
-        """Sort the examples into buckets."""
         if not examples:
             raise InputError("the training data is empty")
         buckets: defaultdict[int, list[int]] = defaultdict(list)
@@ -103,18 +102,18 @@ class Corpus:
         self._edges = np.cumsum([len(bucket) for bucket in self._buckets])
 
     def draw(self, size: int, rng: np.random.Generator) -> list[Example]:
-        """Draw examples of one prompt length and like target length; all are equally likely."""
+        """Draw examples of equal prompt length and similar target length, all equally likely."""
         place = int(np.searchsorted(self._edges, rng.integers(self._edges[-1]), side="right"))
         bucket = self._buckets[place]
-        windows = min(WINDOWS, max(1, len(bucket) // size))
+        windows = min(_WINDOWS, max(1, len(bucket) // size))
         chosen = rng.choice(bucket, size=min(size * windows, len(bucket)), replace=False)
-        # Targets of like length waste less padding: sort a few batches' worth, take one of them.
+        # Less padding: draw a few batches' worth, sort by target length, take one batch of it.
         drawn = sorted((self.examples[index] for index in chosen), key=_target_length)
         begin = int(rng.integers(windows)) * size
         return drawn[begin : begin + size]
 
     def in_order(self, size: int) -> list[list[Example]]:
-        """Return every example once, in batches of one length."""
+        """All examples once, in batches of equal prompt length."""
         return [
             [self.examples[index] for index in bucket[begin : begin + size]]
             for bucket in self._buckets
@@ -127,16 +126,16 @@ def _target_length(example: Example) -> int:
 
 
 def step_rng(seed: int, step: int) -> np.random.Generator:
-    """Return the random stream of one training step: resuming needs no saved state."""
+    """Random generator of one training step; resuming needs no saved random state."""
     return np.random.default_rng((seed, step))
 
 
 def make_batch(
     prompts: Sequence[Ids], targets: Sequence[Ids], first: int | None, thoughts: int
 ) -> Batch:
-    """Lay out prompts and targets; `first` opens the target pass (<|end-latent|>).
+    """Batch of prompts and targets; `first` is the input before the targets (<|end-latent|>).
 
-    Without it the target pass opens with the prompt's own last token: plain text, no thoughts.
+    Without `first` it is the prompt's last token: plain text, no thoughts.
     """
     if first is None:
         leads = [prompt[-1] for prompt in prompts]

@@ -1,6 +1,6 @@
-"""The questions of a sampler run: where they come from, in which order, and the seed of each draw.
+"""Questions of a sampler run: loading, splitting off validation, order and seeds of the draws.
 
-Everything here is a function of (seed, step), so that resuming needs no saved state.
+Order and seeds are functions of (seed, step), so that resuming needs no saved random state.
 """
 
 import hashlib
@@ -14,18 +14,18 @@ import torch
 from latent.errors import InputError
 from latent.noise import derive_seed
 from trainer.data.sources import EMBEDDED, Row, embedded_rows, load_rows
-from trainer.sampler.config import SamplerConfig
 
 __all__ = ["Draw", "Question", "QuestionSets", "digest", "draws_of", "load_questions"]
 
-# A generator seed of its own: the backbones learned from seed 0, and a sampler that trains on what
-# its reasoner has memorised sees few mistakes to learn from.
+# Generator seed of the questions. The backbones learned from seed 0: on questions that a reasoner has
+# memorised it makes few mistakes to learn from.
 _FRESH = 1
+_EMBEDDED_COUNT = 20_000
 
 
 @dataclass(frozen=True)
 class Question:
-    """A problem by its name, text and answer."""
+    """A question with its id and true answer."""
 
     id: str
     question: str
@@ -34,7 +34,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Draw:
-    """One question of a step, and the seed of its trajectories."""
+    """A question of a step, with the seed of its trajectories."""
 
     question: Question
     seed: int
@@ -42,19 +42,21 @@ class Draw:
 
 @dataclass(frozen=True)
 class QuestionSets:
-    """What is trained on, and what is held out to choose by."""
+    """Training questions, and those held out for validation."""
 
     train: list[Question]
     validation: list[Question]
 
 
-def load_questions(source: str, count: int | None, config: SamplerConfig) -> QuestionSets:
-    """Load training and validation questions; of a file, validation is taken out at random."""
+def load_questions(source: str, count: int | None, validation_size: int, seed: int) -> QuestionSets:
+    """Load training and validation questions; those of a file are split at random.
+
+    A file with fewer than 2 × validation_size rows holds out a fifth of them instead.
+    """
     if source == EMBEDDED:
-        validation = embedded_rows("validation", config.validation_size, _FRESH)
         return QuestionSets(
-            _named(embedded_rows("train", count or 20_000, _FRESH), "embedded:train"),
-            _named(validation, "embedded:validation"),
+            _named(embedded_rows("train", count or _EMBEDDED_COUNT, _FRESH), "embedded:train"),
+            _named(embedded_rows("validation", validation_size, _FRESH), "embedded:validation"),
         )
     if source.startswith(f"{EMBEDDED}:"):
         raise InputError(
@@ -63,35 +65,35 @@ def load_questions(source: str, count: int | None, config: SamplerConfig) -> Que
             param="data",
         )
     questions = _named(load_rows(source, count), "row")
-    if len(questions) <= config.validation_size:
+    if len(questions) < 2:
         raise InputError(
-            f"{source} has {len(questions)} rows, and validation_size = {config.validation_size} "
-            "of them are held out; give more rows or a smaller validation_size",
+            f"{source} has 1 row, and at least 2 are needed: one to train on, one for validation",
             param="data",
         )
-    order = _permutation(len(questions), config.seed, "split")
-    held = set(order[: config.validation_size])
+    if len(questions) < 2 * validation_size:
+        validation_size = max(1, len(questions) // 5)
+    held = set(_permutation(len(questions), seed, "split")[:validation_size])
     return QuestionSets(
         [question for n, question in enumerate(questions) if n not in held],
         [questions[n] for n in sorted(held)],
     )
 
 
-def draws_of(questions: Sequence[Question], step: int, config: SamplerConfig) -> list[Draw]:
-    """Give a step's questions: pass after pass over all of them, each pass in its own order."""
+def draws_of(questions: Sequence[Question], step: int, prompts: int, seed: int) -> list[Draw]:
+    """The `prompts` questions of a step: epoch after epoch over all, each in its own random order."""
     draws = []
     orders: dict[int, list[int]] = {}
-    for position in range(step * config.prompts, (step + 1) * config.prompts):
-        number, place = divmod(position, len(questions))
-        if number not in orders:
-            orders[number] = _permutation(len(questions), config.seed, "order", number)
-        question = questions[orders[number][place]]
-        draws.append(Draw(question, derive_seed(config.seed, number, question.id)))
+    for position in range(step * prompts, (step + 1) * prompts):
+        epoch, place = divmod(position, len(questions))
+        if epoch not in orders:
+            orders[epoch] = _permutation(len(questions), seed, "order", epoch)
+        question = questions[orders[epoch][place]]
+        draws.append(Draw(question, derive_seed(seed, epoch, question.id)))
     return draws
 
 
 def digest(questions: Sequence[Question]) -> str:
-    """Hash what a run learns from, to know it again."""
+    """SHA-256 of the questions, for a run's identity."""
     rows = [(question.id, question.question, str(question.answer)) for question in questions]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Reads questions from files or from the embedded generator. Knows nothing of tokens or models.
+"""Reads questions from files or from the embedded generator, as text.
 
 A file is JSON lines, GSM8K-Aug lines or one JSON array; each record is recognised by its own fields:
 GSM8K and plain rows (question, answer), SVAMP (Body, Question, Answer), MultiArith (sQuestion,
@@ -22,7 +22,7 @@ NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 EMBEDDED = "embedded"
 
 _EMBEDDED_COUNT = 1000
-_DIGIT_LIMIT = 28  # before or after the point; beyond it a number is a mistake
+_DIGIT_LIMIT = 28  # before or after the point; longer numbers are mistakes in the data
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Placed:
-    """A row, and where it stands: its line, or its place in an array, from 1."""
+    """A row with its line number, or its position in an array, from 1."""
 
     line: int
     row: Row
@@ -45,7 +45,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Malformed:
-    """What could not be read as a row: where it stands, and why."""
+    """An entry that is not a valid row: its position, and the reason."""
 
     line: int
     reason: str
@@ -57,7 +57,7 @@ class Malformed:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What there is to measure on, and what had to be left out."""
+    """Rows to evaluate on, and the entries that were left out."""
 
     name: str
     rows: tuple[Placed, ...]
@@ -65,7 +65,7 @@ class Dataset:
 
 
 def load_rows(source: str, limit: int | None = None, seed: int = 0) -> list[Row]:
-    """Load `embedded[:split]` or a file to learn from; a malformed row is an error."""
+    """Load `embedded[:split]` or a file to train on; a malformed row is an error."""
     name, _, split = source.partition(":")
     if name == EMBEDDED:
         return embedded_rows(split or "train", _EMBEDDED_COUNT if limit is None else limit, seed)
@@ -83,7 +83,7 @@ def load_rows(source: str, limit: int | None = None, seed: int = 0) -> list[Row]
 
 
 def load_dataset(source: str, limit: int | None = None) -> Dataset:
-    """Load `embedded[:split]` or a file to measure on; malformed rows are left out and told."""
+    """Load `embedded[:split]` or a file to evaluate on; malformed rows are left out and listed."""
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}", param="limit")
     name, _, split = source.partition(":")
@@ -109,7 +109,7 @@ def load_dataset(source: str, limit: int | None = None) -> Dataset:
 
 
 def embedded_rows(split: str, count: int, seed: int = 0) -> list[Row]:
-    """Draw the first `count` problems of a split of the embedded task."""
+    """First `count` problems of a split of the embedded task."""
     if split not in SPLITS:
         raise InputError(f"embedded:{split} is unknown; the splits are {', '.join(SPLITS)}")
     problems = (generate(split, index, seed) for index in range(count))
@@ -117,7 +117,7 @@ def embedded_rows(split: str, count: int, seed: int = 0) -> list[Row]:
 
 
 def parse_row(line: str) -> Row:
-    """Read one line in any of the formats; raise ValueError saying what is wrong with it."""
+    """Parse a line in any of the formats; raises ValueError with the reason."""
     if line.lstrip().startswith("{"):
         return parse_record(_decoded(line))
     question, bars, solution = line.partition("||")
@@ -128,7 +128,7 @@ def parse_row(line: str) -> Row:
 
 
 def parse_record(record: object) -> Row:
-    """Read one JSON object of any of the published shapes; raise ValueError saying what is wrong."""
+    """Parse a JSON object of any of the formats; raises ValueError with the reason."""
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with question and answer")
     if "question" in record:
@@ -193,7 +193,7 @@ def _array(path: Path, text: str) -> list[object]:
 
 
 def _decoded(text: str) -> object:
-    """Decode JSON with decimals as they are written, and NaN as a text, which is no number."""
+    """Decode JSON with exact decimals; NaN and Infinity become text, which is not a number."""
     try:
         decoded: object = json.loads(text, parse_float=Decimal, parse_constant=str)
     except json.JSONDecodeError as error:
@@ -222,7 +222,7 @@ def _text(record: dict[str, Any], field: str) -> str:
 
 
 def _number(record: dict[str, Any], field: str) -> str:
-    """Give a number as text; a text is left as it is, to be checked later."""
+    """Text of a number; a value that is text already is returned as it is and checked later."""
     value = record.get(field)
     if isinstance(value, str):
         return value

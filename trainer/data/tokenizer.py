@@ -1,4 +1,4 @@
-"""The embedded task's tokenizer: byte-level BPE with single digits, so that any text round-trips."""
+"""Tokenizer of the embedded task: byte-level BPE, which encodes any text, with single digits."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ END_LATENT = "<|end-latent|>"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Learn byte-level BPE merges in which a digit never joins another."""
+    """Train a byte-level BPE whose merges never include a digit."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

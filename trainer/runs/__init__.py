@@ -1,1 +1,1 @@
-"""What every training or evaluation run shares."""
+"""What every run shares: settings, ranks, output folder, checkpoint, divergence checks, progress."""

@@ -1,4 +1,4 @@
-"""Where a command writes: a folder that is nothing else's, and one writer's at a time."""
+"""The output folder of a command: refuses one that holds something else, and locks it for one writer."""
 
 import fcntl
 import os
@@ -13,20 +13,23 @@ __all__ = ["Kind", "claimed"]
 
 Kind = Literal["a sampler's training", "a backbone's training", "an evaluation", "a comparison"]
 
-# What tells that a folder holds something, which another command must not write over.
-_MARKS: dict[str, str] = {
+# Files that show what a folder holds, so that no other command writes into it.
+_MARKERS: dict[str, str] = {
     "reasoner.json": "a reasoner",
-    "checkpoint": "a sampler's training",
-    "checkpoint.pt": "a backbone's training",
+    "checkpoint/sampler.json": "a sampler's training",
+    "checkpoint/backbone.json": "a backbone's training",
     "parts": "an evaluation",
+    # Of earlier versions:
+    "checkpoint/checkpoint.json": "a sampler's training",
+    "checkpoint.pt": "a backbone's training",
 }
 
 
 @contextmanager
 def claimed(out: Path, kind: Kind, *, is_first: bool = True) -> Iterator[None]:
-    """Hold `out` for a run of this kind; of several ranks, the first one holds it for all.
+    """Create and lock `out` for a run of this kind; of several ranks only the first locks it.
 
-    A folder that was made for a run which then wrote nothing goes away again.
+    A folder that was created here and is still empty at the end is removed.
     """
     _check(out, kind)
     if not is_first:
@@ -47,20 +50,20 @@ def claimed(out: Path, kind: Kind, *, is_first: bool = True) -> Iterator[None]:
     finally:
         os.close(folder)
         if is_new:
-            with suppress(OSError):  # it holds something now
+            with suppress(OSError):  # not empty
                 out.rmdir()
 
 
 def _check(out: Path, kind: Kind) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file, and the results need a folder", param="out")
-    for mark, held in _MARKS.items():
-        if held != kind and (out / mark).exists():
+    for marker, held in _MARKERS.items():
+        if held != kind and (out / marker).exists():
             raise InputError(f"{out} holds {held}; use another --out", param="out")
 
 
 def _lock(folder: int, out: Path) -> None:
-    """Lock the folder until it is closed, or its process ends; some file systems have no locks."""
+    """Lock an open folder; closing it, or the end of the process, releases the lock."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -68,4 +71,4 @@ def _lock(folder: int, out: Path) -> None:
             f"another run is writing into {out}; wait for it, or use another --out", param="out"
         ) from None
     except OSError:
-        pass
+        pass  # a file system without locks

@@ -1,4 +1,4 @@
-"""Shows how a run goes: a live bar at a terminal, plain lines in a log."""
+"""Shows the progress of a run: a live bar at a terminal, plain lines otherwise."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -9,10 +9,9 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """A bar or lines, by what standard output is."""
+    """A progress bar if standard output is a terminal, else one line per call of `show`."""
 
-    def __init__(self, total: int, done: int) -> None:
-        """Prepare; nothing is shown before the first step."""
+    def __init__(self, total: int, done: int, description: str = "training") -> None:
         self._console = Console(soft_wrap=True)
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -23,10 +22,9 @@ class Progress:
             disable=not self._console.is_terminal,
         )
         self._total = total
-        self._task = self._bar.add_task("training", total=total, completed=done)
+        self._task = self._bar.add_task(description, total=total, completed=done)
 
     def __enter__(self) -> "Progress":
-        """Start the bar."""
         self._bar.start()
         return self
 
@@ -36,11 +34,10 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop the bar."""
         self._bar.stop()
 
     def show(self, step: int, metrics: Mapping[str, float | str]) -> None:
-        """Show the state after a step."""
+        """Show the number of finished steps and the latest metrics."""
         text = " ".join(
             f"{name}={value if isinstance(value, str) else format(value, '.4g')}"
             for name, value in metrics.items()
@@ -50,7 +47,7 @@ class Progress:
             print(f"{step}/{self._total} {text}", flush=True)
 
     def note(self, text: str) -> None:
-        """Leave a line that stays."""
+        """Print a line that stays above the bar."""
         if self._console.is_terminal:
             self._bar.console.print(text, highlight=False)
         else:

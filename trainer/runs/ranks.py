@@ -1,7 +1,7 @@
-"""The processes of one training run: they share the rollouts, and each makes the whole update.
+"""The processes (ranks) of one run under `torchrun`: they split rollouts and gather the results.
 
-An update costs little beside the rollouts it learns from; made whole on every rank, it is the very
-update of one process, with no rounding of sums of gradients in between. `torchrun` sets ranks up.
+Every rank computes the whole update from the gathered rollouts. An update is cheap beside its
+rollouts, and this way equals the update of a single process: no gradient sums are rounded in between.
 """
 
 import os
@@ -23,24 +23,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """A process's place among the ranks."""
+    """Rank of this process and number of ranks, with the collective operations that runs need."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the rank that writes."""
+        """Whether this rank writes files and shows progress."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Give this rank's share: contiguous, in rank order, sizes within one of each other."""
+        """Contiguous share of this rank; the sizes of shares differ by at most one."""
         if len(items) < self.size:
             raise InputError(f"{len(items)} prompts cannot be split over {self.size} ranks")
         return items[_bounds(len(items), self.rank, self.size)]
 
     def rows(self, mine: torch.Tensor, total: int) -> torch.Tensor:
-        """Put the ranks' rows together, in rank order, on every rank: (share, …) → (total, …)."""
+        """Gather rows of all ranks on every rank, in rank order: (share, …) → (total, …)."""
         if self.size == 1:
             return mine
         whole = mine.new_empty(total, *mine.shape[1:])
@@ -52,7 +52,7 @@ class Ranks:
         return whole
 
     def gather(self, items: list[T]) -> list[T]:
-        """Put the ranks' lists together, in rank order, on every rank."""
+        """Gather lists of all ranks on every rank, concatenated in rank order."""
         if self.size == 1:
             return items
         parts: list[Any] = [None] * self.size
@@ -60,14 +60,14 @@ class Ranks:
         return [item for part in parts for item in part]
 
     def wait(self) -> None:
-        """Let every rank come this far."""
+        """Block until every rank has called this."""
         if self.size > 1:
             dist.barrier()
 
 
 @contextmanager
 def joined_ranks(device: torch.device) -> Iterator[Ranks]:
-    """Join the ranks that torchrun started; alone without it."""
+    """Join the process group that torchrun set up; without torchrun there is one rank."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Ranks()
@@ -80,12 +80,12 @@ def joined_ranks(device: torch.device) -> Iterator[Ranks]:
 
 
 def rank_device(text: str) -> torch.device:
-    """Give the device that a user named; under torchrun `cuda` is each rank's own, and so is `auto`."""
+    """Resolve a device name; under torchrun `cuda` and `auto` are each rank's own GPU."""
     if text == "auto" and torch.cuda.is_available():
         text = "cuda"
     device = resolve_device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if text == "cuda" else text)
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # where the ranks talk to each other
+        torch.cuda.set_device(device)  # NCCL collectives use the current device
     return device
 
 

@@ -1,6 +1,6 @@
-"""Trajectories to learn from: what training asks of a reasoner, and the one rollout that answers.
+"""Trajectories to learn from, drawn by the rollout that also serves.
 
-`Environment` is the boundary: the loop in trainer/sampler/loop.py knows no reasoner, only this.
+`Environment` is what the training loop needs of a reasoner; `ReasonerEnvironment` implements it.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ __all__ = ["Environment", "Episodes", "ReasonerEnvironment", "joined_episodes"]
 
 @dataclass(frozen=True)
 class Episodes:
-    """R questions × N trajectories."""
+    """N trajectories of each of R questions."""
 
     contexts: torch.Tensor  # (R, N, K, D) of the perturbed thoughts
     perturbations: torch.Tensor  # (R, N, K, D)
@@ -32,35 +32,35 @@ class Episodes:
     logprobs: torch.Tensor  # (R, N) float64, on the CPU
 
 
-def joined_episodes(mine: Episodes, total: int, ranks: Ranks) -> Episodes:
-    """Put the ranks' shares of `total` questions together, on every rank."""
+def joined_episodes(share: Episodes, total: int, ranks: Ranks) -> Episodes:
+    """Gather the episodes of all ranks, `total` questions, on every rank."""
     return Episodes(
-        ranks.rows(mine.contexts, total),
-        ranks.rows(mine.perturbations, total),
-        ranks.rows(mine.is_correct, total),
-        ranks.rows(mine.logprobs, total),
+        ranks.rows(share.contexts, total),
+        ranks.rows(share.perturbations, total),
+        ranks.rows(share.is_correct, total),
+        ranks.rows(share.logprobs, total),
     )
 
 
 class Environment(Protocol):
-    """Whatever can be sampled with perturbed thoughts and judged."""
+    """Draws trajectories with perturbed thoughts and judges their answers."""
 
     @property
     def name(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
     def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
-        """Make an untrained sampler of the right width, precision and device."""
+        """Create an untrained sampler of the right width, dtype and device."""
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
         """Draw `lanes` trajectories of each question under the heads."""
 
     def deterministic(self, questions: Sequence[Question]) -> list[bool]:
-        """Tell which questions the unperturbed trajectory answers rightly."""
+        """Whether the unperturbed trajectory answers each question rightly."""
 
 
 class ReasonerEnvironment:
-    """A frozen reasoner; prompts are encoded once."""
+    """A frozen reasoner; each prompt is encoded once."""
 
     def __init__(self, reasoner: Reasoner, sites: int | None = None) -> None:
         if not reasoner.format.is_latent or reasoner.format.thoughts == 0:
@@ -80,21 +80,17 @@ class ReasonerEnvironment:
 
     @property
     def name(self) -> str:
-        """The reasoner's name."""
         return self._reasoner.name
 
     @property
     def fingerprint(self) -> str:
-        """The reasoner's fingerprint."""
         return self._reasoner.fingerprint
 
     def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
-        """Make an untrained sampler for this reasoner."""
         heads = GaussianThoughtSampler(self._reasoner.width, log_std_bias=log_std_bias)
         return heads.to(self._reasoner.device, self._reasoner.compute_dtype)
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
-        """Draw `lanes` trajectories of each question under the heads."""
         asks = [Ask(self._prompt(draw.question), draw.seed, tuple(range(lanes))) for draw in draws]
         sampler = LearnedSampler(SamplerSpec("gts"), heads)
         done = rollout(self._reasoner, sampler, asks, sites=self._sites, keep_thoughts=True)
@@ -116,7 +112,6 @@ class ReasonerEnvironment:
         )
 
     def deterministic(self, questions: Sequence[Question]) -> list[bool]:
-        """Tell which questions the unperturbed trajectory answers rightly."""
         asks = [Ask(self._prompt(question), 0, (DETERMINISTIC,)) for question in questions]
         done = rollout(self._reasoner, Sampler(SamplerSpec("deterministic")), asks)
         return [
@@ -125,7 +120,7 @@ class ReasonerEnvironment:
         ]
 
     def check(self, questions: Sequence[Question]) -> None:
-        """Refuse the first question that cannot be asked, by its first words."""
+        """Refuse questions that can't be encoded (too long), quoting the first words of the first."""
         for question in questions:
             try:
                 self._prompt(question)

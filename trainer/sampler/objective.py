@@ -1,17 +1,29 @@
-"""The clipped GRPO loss of a thought sampler: a pure function of stored contexts and perturbations.
+"""The clipped GRPO loss of a thought sampler, and the update that minimises it.
 
-Never differentiates through the reasoner: log q needs the heads alone.
+Never differentiates through the reasoner: log q needs only the heads and the stored contexts and
+perturbations.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from latent.quality import signal_to_noise
 from latent.samplers import GaussianThoughtSampler
+from trainer.runs.divergence import clip_gradients
 from trainer.sampler.config import SamplerConfig
+from trainer.sampler.episodes import Episodes
 
-__all__ = ["Metrics", "gaussian_kl", "loss", "trajectory_log_prob"]
+__all__ = [
+    "Metrics",
+    "Policy",
+    "gaussian_kl",
+    "learning_rate",
+    "loss",
+    "trajectory_log_prob",
+    "update",
+]
 
 _LOG_RATIO_LIMIT = 20.0
 _HALF_LOG_2PI_E = 1.4189385332046727
@@ -33,7 +45,7 @@ class Metrics:
 def trajectory_log_prob(
     heads: GaussianThoughtSampler, contexts: torch.Tensor, perturbations: torch.Tensor
 ) -> torch.Tensor:
-    """Give log q(τ), the sum over thoughts of the mean over dimensions: (M, K, D) → (M,)."""
+    """Log q(τ), the sum over thoughts of the mean over dimensions: (M, K, D) → (M,)."""
     return heads.log_prob(contexts, perturbations).sum(-1)
 
 
@@ -43,7 +55,7 @@ def gaussian_kl(
     reference_mean: torch.Tensor,
     reference_log_std: torch.Tensor,
 ) -> torch.Tensor:
-    """Give KL(q‖q_ref) of diagonal Gaussians, element by element."""
+    """KL(q‖q_ref) of diagonal Gaussians, elementwise."""
     distance = (mean - reference_mean).square()
     spread = ((2.0 * log_std).exp() + distance) * (-2.0 * reference_log_std).exp()
     return reference_log_std - log_std + 0.5 * (spread - 1.0)
@@ -55,10 +67,10 @@ def loss(
     contexts: torch.Tensor,  # (M, K, D)
     perturbations: torch.Tensor,  # (M, K, D)
     advantages: torch.Tensor,  # (M,)
-    denominator: torch.Tensor | None,  # (M,) log q to divide by; None: the heads' own, as they are
+    denominator: torch.Tensor | None,  # (M,) log q of the ratio's denominator; None: of the heads
     config: SamplerConfig,
 ) -> tuple[torch.Tensor, Metrics]:
-    """Give the loss, a mean over trajectories, and its diagnostics."""
+    """Mean clipped surrogate loss with the KL penalty over M trajectories, and its diagnostics."""
     log_prob = trajectory_log_prob(heads, contexts, perturbations)  # (M,)
     raw = log_prob - (log_prob.detach() if denominator is None else denominator)
     log_ratio = raw.clamp(-_LOG_RATIO_LIMIT, _LOG_RATIO_LIMIT)
@@ -86,3 +98,53 @@ def loss(
             snr=signal_to_noise(mean, log_std.exp()),
         )
     return value, metrics
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The heads that are trained, their EMA reference, and the optimizer of the heads."""
+
+    heads: GaussianThoughtSampler
+    reference: GaussianThoughtSampler
+    optimizer: torch.optim.Optimizer
+
+
+def learning_rate(step: int, total: int, config: SamplerConfig) -> float:
+    """Learning rate of a step: linear warm-up, then constant or cosine decay to zero."""
+    rate = config.lr * min(1.0, (step + 1) / max(config.warmup, 1))
+    if config.decay == "cosine":
+        rate *= 0.5 * (1.0 + math.cos(math.pi * step / total))
+    return rate
+
+
+def update(
+    policy: Policy,
+    episodes: Episodes,
+    advantages: torch.Tensor,  # (R, N)
+    config: SamplerConfig,
+    rate: float,
+    step: int,
+) -> dict[str, float | list[float]]:
+    """Update heads and reference from a batch of trajectories; return the metrics of the last pass."""
+    contexts = episodes.contexts.flatten(0, 1)  # (M, K, D)
+    perturbations = episodes.perturbations.flatten(0, 1)
+    flat = advantages.flatten().to(contexts)  # (M,)
+    heads, reference, optimizer = policy.heads, policy.reference, policy.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    denominator = None
+    if config.ratio == "ema" or config.updates > 1:
+        with torch.no_grad():
+            old = heads if config.ratio == "old" else reference
+            denominator = trajectory_log_prob(old, contexts, perturbations)
+    for _ in range(config.updates):
+        optimizer.zero_grad()
+        value, metrics = loss(heads, reference, contexts, perturbations, flat, denominator, config)
+        value.backward()  # type: ignore[no-untyped-call]
+        norm = clip_gradients(heads.parameters(), config.gradient_clip, value, step)
+        optimizer.step()
+    with torch.no_grad():
+        for kept, new in zip(reference.parameters(), heads.parameters(), strict=True):
+            kept.lerp_(new, 1.0 - config.ema_decay)
+    measured = {name: tensor.tolist() for name, tensor in vars(metrics).items()}
+    return {"loss": value.item(), **measured, "grad_norm": norm, "lr": rate}

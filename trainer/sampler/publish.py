@@ -1,19 +1,28 @@
-"""What a finished sampler run leaves: the sampler, its plots, its card, all from its own records."""
+"""Writes what a finished sampler run leaves: the sampler with its JSON card, plots and a model card."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from latent.files import write_text
 from latent.store import SamplerCard, save_sampler
 from trainer.runs.checkpoint import read_log
-from trainer.sampler.card import Provenance, model_card
 from trainer.sampler.config import SamplerConfig
 from trainer.sampler.episodes import Environment
 from trainer.sampler.loop import TrainingResult
+from trainer.sampler.validation import Validation
 
-__all__ = ["draw_plots", "publish"]
+__all__ = ["Provenance", "draw_plots", "model_card", "publish"]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Command and data that a sampler was trained with."""
+
+    command: str
+    data: str
+    questions: int
 
 
 def publish(
@@ -23,7 +32,7 @@ def publish(
     provenance: Provenance,
     out: Path,
 ) -> None:
-    """Write the sampler, the plots and the card into the run's folder."""
+    """Write sampler, plots and model card into the run's folder."""
     heads = environment.new_heads(0.0)
     heads.load_state_dict(result.weights)
     card = SamplerCard(
@@ -51,8 +60,50 @@ def publish(
     save_sampler(out, heads, card)
 
 
+def model_card(
+    reasoner: str, result: TrainingResult, config: SamplerConfig, provenance: Provenance
+) -> str:
+    """Markdown text of the model card: recipe, validation figures and limits."""
+    paper = SamplerConfig().to_json()
+    ours = {name: value for name, value in config.to_json().items() if value != paper[name]}
+    changed = ", ".join(f"`{name}` = {value}" for name, value in ours.items()) or "nothing"
+    budget, k = config.validation_budget, config.k
+    objective = f"pass@{k}" if config.objective == "pass@k" else "the mean reward"
+    return f"""# GTS sampler for {reasoner}
+
+A Gaussian Thought Sampler: it perturbs the thoughts of `{reasoner}`, and of no other reasoner, so
+that several trajectories of one question cover more answers worth having.
+
+## Recipe
+- Objective: {objective}, with confidence shaping α = {config.alpha}.
+- A step: {config.prompts} questions × {config.group_size} trajectories.
+- Data: `{provenance.data}`, {provenance.questions} questions; {config.validation_size} others validate.
+- Steps: {result.steps} in {result.seconds / 60:.1f} minutes. It ended because: {result.reason}.
+- The sampler of step {result.best.step} was kept, the best by validation pass@{budget}.
+- Different from the paper's settings: {changed}.
+- Command: `{provenance.command}`
+
+## Measured on the validation questions
+| | pass@{budget} | pass@{k} | mean@1 | confidence |
+|---|---|---|---|---|
+| before training (log σ = {config.log_std_bias:g}) | {_row(result.untrained)} |
+| trained | {_row(result.best)} |
+
+The unperturbed trajectory answers {result.deterministic:.3f} of them. Validation chose the sampler, so
+these figures flatter it: judge it by a test split.
+
+## Limits
+It was rewarded for right answers on data like the above, and knows nothing of other tasks. Its
+density is a diagonal Gaussian. It is bound to the reasoner's weights by their fingerprint.
+"""
+
+
+def _row(v: Validation) -> str:
+    return f"{v.pass_at_n:.3f} | {v.pass_at_k:.3f} | {v.mean_at_1:.3f} | {v.confidence:.3f}"
+
+
 def draw_plots(log: Path, folder: Path) -> list[Path]:
-    """Draw the run's curves as PNG and SVG; give the files."""
+    """Draw the curves of a run's log as PNG and SVG; return the paths."""
     records = read_log(log)
     steps = [record for record in records if record["kind"] == "step"]
     validations = [record for record in records if record["kind"] == "validation"]

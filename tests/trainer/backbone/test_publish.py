@@ -1,7 +1,5 @@
-"""Shipping a run: half the bytes, the same reasoner, and a card made of its records."""
+"""Publishing a run: half the bytes, the same reasoner, and a card made of its records."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from latent.folders import fingerprint
 from latent.reasoner import ProjectionMLP
 from latent.store import load_reasoner, save_reasoner
 from tests.reasoners import gpt2_config, random_model, reasoner_format, tokenizer
-from trainer.backbone.publish import ship
+from trainer.backbone.publish import main, ship
 
 
 def _measured(accuracy: float) -> dict[str, Any]:
@@ -75,14 +73,12 @@ def test_the_card_tells_every_run_and_every_measure(tmp_path: Path) -> None:
 def test_an_unfinished_run_is_not_shipped(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"result\.json is missing"):
         ship(tmp_path, tmp_path / "tiny")
-    command = [
-        sys.executable,
-        "-m",
-        "trainer.backbone.publish",
-        str(tmp_path),
-        str(tmp_path / "tiny"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
+
+
+def test_the_command_ends_with_one_line_on_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["publish", str(tmp_path), str(tmp_path / "tiny")])
+    with pytest.raises(SystemExit, match=r"^error: .*result\.json is missing") as ended:
+        main()
+    assert "\n" not in str(ended.value)

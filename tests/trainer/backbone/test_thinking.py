@@ -1,4 +1,6 @@
-"""The differentiable thought loop, against one without a cache; layouts; the distillation."""
+"""The differentiable thought loop against one without a cache, layouts, and CODI's distillation."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,9 +9,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from latent.reasoner import ProjectionMLP
-from trainer.backbone.coconut import Curriculum, coconut_stages, control_stages, stage_batch
-from trainer.backbone.codi import Distillation, codi_stages, hidden_distance
-from trainer.backbone.model import Architecture, build_decoder
+from trainer.backbone.codi import Distillation, hidden_distance
+from trainer.backbone.config import Architecture, BackboneConfig
+from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
+from trainer.backbone.model import build_decoder
 from trainer.backbone.thinking import Feedback, identity, is_exact, think, token_loss
 from trainer.data.corpus import IGNORED, Batch, Corpus, Example, make_batch, step_rng
 
@@ -24,6 +27,13 @@ def _decoder(family: str, dropout: float = 0.0) -> PreTrainedModel:
     torch.manual_seed(0)
     shape = Architecture(family, width=16, layers=2, heads=4, mlp_width=24, dropout=dropout)
     return build_decoder(shape, tokens=40, eos=EOS)
+
+
+def _stages(
+    recipe: str, stage_steps: tuple[int, ...], settle_steps: int, **settings: Any
+) -> tuple[Stage, ...]:
+    config = BackboneConfig(recipe, stage_steps, settle_steps, **settings)  # type: ignore[arg-type]
+    return plan_stages(config)
 
 
 def _think_without_cache(model: PreTrainedModel, batch: Batch, feedback: Feedback) -> Tensor:
@@ -69,7 +79,7 @@ def test_thoughts_carry_gradients_back_to_the_feedback() -> None:
 
 
 def test_stages_replace_one_more_step_each_by_two_thoughts() -> None:
-    stages = coconut_stages((5, 4, 3, 2, 1), 7, thoughts_per_step=2)
+    stages = _stages("coconut", (5, 4, 3, 2, 1), 7, thoughts_per_step=2)
     assert [stage.thoughts for stage in stages] == [0, 2, 4, 6, 6, 6]
     assert [stage.replaced for stage in stages] == [0, 1, 2, 3, None, None]
     assert [stage.steps for stage in stages] == [5, 4, 3, 2, 1, 7]
@@ -77,17 +87,19 @@ def test_stages_replace_one_more_step_each_by_two_thoughts() -> None:
 
 
 def test_layouts_of_text_of_a_middle_stage_and_of_the_control() -> None:
-    stages = coconut_stages((1, 1, 1), 1, thoughts_per_step=2)
-    text = stage_batch(EXAMPLES[:1], stages[0], START, END)
+    stages = _stages("coconut", (1, 1, 1), 1, thoughts_per_step=2)
+    recipe = Curriculum(stages, START, END, review_share=0.0)
+    text = recipe.examination(0, EXAMPLES[:1])
     assert text.prompt.tolist() == [[11, 12]]
     assert text.inputs.tolist() == [[13, 20, 21, 22, 23, 24, 30, 31, 5]]
     assert text.labels.tolist() == [[20, 21, 22, 23, 24, 30, 31, 5, EOS]]
-    middle = stage_batch(EXAMPLES, stages[1], START, END)
+    middle = recipe.examination(1, EXAMPLES)
     assert middle.thoughts == 2
     assert middle.prompt.tolist() == [[11, 12, 13, START], [14, 15, 16, START]]
     assert middle.inputs.tolist()[0] == [END, 22, 23, 24, 30, 31, 5]
     assert middle.labels.tolist()[1] == [26, 27, 30, 31, 6, 7, EOS]
-    control = stage_batch(EXAMPLES, control_stages((1, 1, 1), 1)[0], START, END)
+    stages = _stages("coconut", (1, 1, 1), 1, with_thoughts=False)
+    control = Curriculum(stages, START, END, review_share=0.0).examination(0, EXAMPLES)
     assert control.thoughts == 0
     assert control.inputs.tolist()[0] == [END, 30, 31, 5, 0]
     assert control.labels.tolist()[0] == [30, 31, 5, EOS, IGNORED]
@@ -101,7 +113,7 @@ def test_exactness_ignores_padding_and_nothing_else() -> None:
 
 def test_reviews_come_from_earlier_stages_at_their_share() -> None:
     model = _decoder("gpt2")
-    stages = coconut_stages((1, 1, 1), 1, thoughts_per_step=1)
+    stages = _stages("coconut", (1, 1, 1), 1, thoughts_per_step=1)
     never = Curriculum(stages, START, END, review_share=0.0)
     always = Curriculum(stages, START, END, review_share=1.0)
     rng = np.random.default_rng(0)
@@ -133,7 +145,7 @@ def test_the_hidden_distance_is_the_hand_worked_one_and_spares_the_teacher() -> 
 
 
 def _distillation(thoughts: int, dropout: float = 0.1) -> Distillation:
-    stages = codi_stages((1, 1), 1, thoughts)
+    stages = _stages("codi", (1, 1), 1, codi_thoughts=thoughts)
     return Distillation(
         stages, START, END, prefix_length=2, gamma=1.0, review_share=0.0, dropout=dropout
     )

@@ -1,4 +1,4 @@
-"""The embedded task: exact, varied, and split so that nothing leaks."""
+"""The embedded task: exact, varied, and without leaks between splits."""
 
 import hashlib
 import random
@@ -10,7 +10,7 @@ import pytest
 from latent.errors import InputError
 from trainer.data.problems import SPLITS, generate
 from trainer.data.problems.chains import Chain, Operation, draw_chain, split_of
-from trainer.data.problems.generator import tell
+from trainer.data.problems.generator import verbalise
 from trainer.data.problems.situations import OUT_OF_DISTRIBUTION, TRAINING
 
 SAMPLE = {split: [generate(split, index) for index in range(400)] for split in SPLITS}
@@ -93,9 +93,9 @@ def test_texts_are_varied_and_complete() -> None:
 
 def test_an_aside_brings_a_number_that_no_step_uses() -> None:
     chain = Chain(7, (Operation("+", 5), Operation("-", 3)))
-    told = {tell(chain, TRAINING[0], random.Random(seed)) for seed in range(60)}
-    assert any("years old" in text for text in told)
-    assert any("years old" not in text for text in told)
+    texts = {verbalise(chain, TRAINING[0], random.Random(seed)) for seed in range(60)}
+    assert any("years old" in text for text in texts)
+    assert any("years old" not in text for text in texts)
 
 
 def test_values_stay_whole_positive_and_small() -> None:

@@ -1,4 +1,4 @@
-"""Loaders: every format in the wild, and the place of what is wrong."""
+"""Loaders of every supported format, and errors that name the line."""
 
 import json
 from pathlib import Path

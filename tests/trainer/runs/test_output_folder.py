@@ -1,4 +1,4 @@
-"""A command writes over nothing that another has written, and beside nobody."""
+"""A command never writes into a folder that holds something else or that another process uses."""
 
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from trainer.runs.output_folder import claimed
     ("mark", "held"),
     [
         ("reasoner.json", "a reasoner"),
-        ("checkpoint", "a sampler's training"),
+        ("checkpoint/sampler.json", "a sampler's training"),
+        ("checkpoint/backbone.json", "a backbone's training"),
+        ("checkpoint/checkpoint.json", "a sampler's training"),
         ("checkpoint.pt", "a backbone's training"),
         ("parts", "an evaluation"),
     ],
@@ -20,6 +22,7 @@ from trainer.runs.output_folder import claimed
 def test_a_folder_that_holds_something_else_is_refused(
     tmp_path: Path, mark: str, held: str
 ) -> None:
+    (tmp_path / mark).parent.mkdir(exist_ok=True)
     (tmp_path / mark).touch()
     with (
         pytest.raises(InputError, match=f"holds {held}; use another --out"),
@@ -30,6 +33,7 @@ def test_a_folder_that_holds_something_else_is_refused(
 
 def test_a_run_goes_on_in_its_own_folder(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "sampler.json").touch()
     with claimed(tmp_path, "a sampler's training"):
         pass
 

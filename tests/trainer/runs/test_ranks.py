@@ -32,13 +32,14 @@ CONFIG = replace(
     warmup=0,
     decay="none",
     skip_uniform_groups=False,
-    validation_lanes=32,
+    validation_lanes=4,
+    validation_budget=2,
     validation_every=3,
 )
 
 
 class Babble(ReasonerEnvironment):
-    """A random reasoner never answers with a number: its surer half counts as right."""
+    """Counts the more confident half as right: a random reasoner never answers with a number."""
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
         episodes = super().sample(heads, draws, lanes)
@@ -85,7 +86,7 @@ def test_two_ranks_make_the_updates_of_one_process(tmp_path):
         one, two = (load_tensors(next((f / "checkpoint").glob("*.safetensors"))) for f in folders)
         for name, tensor in one.items():
             torch.testing.assert_close(two[name], tensor, atol=1e-6, rtol=0, msg=name)
-        assert one["heads.mean.2.weight"].abs().max() > 1e-4
+        assert one["heads/mean.2.weight"].abs().max() > 1e-4
         logs = [map(json.loads, (f / "log.jsonl").read_text().splitlines()) for f in folders]
         for left, right in zip(*logs, strict=True):
             for name in left.keys() - {"seconds"}:

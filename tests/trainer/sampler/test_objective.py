@@ -7,7 +7,7 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from latent.samplers import GaussianThoughtSampler
 from trainer.sampler.config import SamplerConfig
-from trainer.sampler.objective import gaussian_kl, loss, trajectory_log_prob
+from trainer.sampler.objective import gaussian_kl, learning_rate, loss, trajectory_log_prob
 
 M, K, D = 5, 3, 4
 EMA = SamplerConfig(beta=0.3)
@@ -23,7 +23,7 @@ def random_heads(seed: int) -> GaussianThoughtSampler:
 
 
 class Fixed(GaussianThoughtSampler):
-    """A sampler whose log q is what the test says."""
+    """A sampler whose log q is given."""
 
     def __init__(self, log_probs: list[float]) -> None:
         super().__init__(1)
@@ -36,7 +36,7 @@ class Fixed(GaussianThoughtSampler):
 def clipped(
     log_ratio: float, advantage: float, config: SamplerConfig
 ) -> tuple[float, float, float]:
-    """Give the loss of one trajectory, its gradient by log q, and the clip fraction."""
+    """Loss of one trajectory, its derivative by log q, and the clip fraction."""
     heads, empty = Fixed([log_ratio]), torch.zeros(1, 1, 1)
     value, metrics = loss(
         heads,
@@ -152,3 +152,13 @@ def test_diagnostics_carry_hand_worked_numbers():
     assert float(metrics.kl) == pytest.approx(1.0 + 0.5 * (math.exp(-2.0) - 1.0))
     assert metrics.sigma.tolist() == [1.0]
     assert metrics.snr.tolist() == [0.0]
+
+
+def test_the_rate_warms_up_and_then_decays():
+    config = replace(SamplerConfig(), lr=0.1, warmup=4)
+    assert [learning_rate(s, 100, config) for s in (0, 1, 3, 50)] == pytest.approx(
+        [0.025, 0.05, 0.1, 0.1]
+    )
+    cosine = replace(config, decay="cosine")
+    assert learning_rate(50, 100, cosine) == pytest.approx(0.05)
+    assert learning_rate(99, 100, cosine) < 1e-4

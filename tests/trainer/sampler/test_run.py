@@ -1,6 +1,7 @@
-"""`gts train sampler` from names to files, on a small random reasoner."""
+"""`gts train sampler` from the command line to the published files, on a small random reasoner."""
 
 import json
+import shutil
 from decimal import Decimal
 
 import pytest
@@ -13,7 +14,6 @@ from latent.store import load_reasoner, load_sampler, read_sampler_card, save_re
 from tests.reasoners import gpt2_config, make_reasoner, random_model, reasoner_format, tokenizer
 from tests.trainer.sampler.toys import toy_questions
 from trainer.data.questions import Question, draws_of, load_questions
-from trainer.sampler.config import SamplerConfig
 from trainer.sampler.episodes import ReasonerEnvironment
 
 SMALL = [
@@ -37,9 +37,9 @@ def model(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def data(tmp_path):
-    path = tmp_path / "data.jsonl"
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data.jsonl"
     rows = [{"question": f"What is {n} and {n}?", "answer": 2 * n} for n in range(12)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -54,15 +54,21 @@ def run(model, data, out, *settings: str, arguments: tuple[str, ...] = ()):
     return result
 
 
-def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, data, tmp_path):
-    out = tmp_path / "out"
-    result = run(model, data, out)
+@pytest.fixture(scope="module")
+def finished(model, data, tmp_path_factory):
+    """Folder of a finished run, and what the command printed."""
+    out = tmp_path_factory.mktemp("finished") / "out"
+    result = run(model, data, out, "validation_size=256")
     assert result.exit_code == 0, result.output
-    assert "all 2 steps are done" in result.output
+    return out, result.output
+
+
+def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, finished):
+    out, output = finished
+    assert "all 2 steps are done" in output
     load_sampler(load_reasoner(model), SamplerSpec("gts"), out)
     card = read_sampler_card(out)
     assert card.training["config"]["steps"] == 2
-    assert card.training["questions"] == 9
     assert json.loads((out / "config.json").read_text()) == card.training["config"]
     kinds = [json.loads(line)["kind"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert kinds == ["validation", "step", "step", "validation"]
@@ -77,20 +83,20 @@ def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, data, 
     assert "`objective` = pass@k" in text
 
 
-def test_the_log_has_the_usual_names(model, data, tmp_path):
-    run(model, data, tmp_path / "out")
-    lines = (tmp_path / "out" / "log.jsonl").read_text().splitlines()
+def test_the_log_has_the_usual_names(finished):
+    lines = (finished[0] / "log.jsonl").read_text().splitlines()
     step = json.loads(lines[1])
     usual = {"approx_kl", "clipfrac", "entropy", "reward", "mean@1", "pass@N", "uniform_share"}
     assert usual | {"sigma", "snr", "kl", "ratio", "loss", "lr", "grad_norm"} <= step.keys()
     assert len(step["sigma"]) == len(step["snr"]) == 3
 
 
-def test_a_finished_run_started_again_changes_no_weight(model, data, tmp_path):
-    run(model, data, tmp_path / "out")
-    weights = (tmp_path / "out" / "sampler.safetensors").read_bytes()
-    run(model, data, tmp_path / "out")
-    assert (tmp_path / "out" / "sampler.safetensors").read_bytes() == weights
+def test_a_finished_run_started_again_changes_no_weight(model, data, finished, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "out")
+    (out / "sampler.safetensors").unlink()
+    run(model, data, out, "validation_size=256")
+    weights = (finished[0] / "sampler.safetensors").read_bytes()
+    assert (out / "sampler.safetensors").read_bytes() == weights
 
 
 def test_show_config_lists_every_setting(model, data, tmp_path):
@@ -104,7 +110,7 @@ def test_show_config_lists_every_setting(model, data, tmp_path):
     [
         ("", FormatError, "holds no rows"),
         ('{"question": "Why?"}\n', FormatError, "line 1"),
-        ('{"question": "Why?", "answer": 3}\n', InputError, "has 1 rows, and validation_size = 3"),
+        ('{"question": "Why?", "answer": 3}\n', InputError, "has 1 row, and at least 2 are needed"),
     ],
 )
 def test_bad_data_is_a_clear_error_and_writes_nothing(model, tmp_path, text, error, message):
@@ -132,23 +138,45 @@ def test_a_text_reasoner_has_no_thoughts_to_train_for():
 
 
 def test_every_question_and_pass_has_its_own_seed_and_every_pass_all_questions():
-    config = SamplerConfig(prompts=4)
     questions = toy_questions(6, [1])
-    draws = [draw for step in range(3) for draw in draws_of(questions, step, config)]  # two passes
+    draws = [
+        draw for step in range(3) for draw in draws_of(questions, step, 4, seed=0)
+    ]  # two passes
     assert len({draw.seed for draw in draws}) == 12
     for part in (draws[:6], draws[6:]):
         assert {draw.question.id for draw in part} == {question.id for question in questions}
-    assert draws_of(questions, 1, config) == draws[4:8]
+    assert draws_of(questions, 1, 4, seed=0) == draws[4:8]
 
 
 def test_validation_questions_are_held_out(data):
-    sets = load_questions(str(data), None, SamplerConfig(validation_size=5))
+    sets = load_questions(str(data), None, 5, seed=0)
     assert len(sets.train) == 7
     assert not {q.id for q in sets.train} & {q.id for q in sets.validation}
     assert all(isinstance(q.answer, Decimal) for q in sets.train)
 
 
-def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
+def test_validation_takes_a_fifth_of_a_small_file(data, finished):
+    sets = load_questions(str(data), None, 256, seed=0)
+    assert (len(sets.train), len(sets.validation)) == (10, 2)
+    out, output = finished
+    assert "validation_size is 2, not 256" in output
+    card = read_sampler_card(out)
+    assert card.training["config"]["validation_size"] == 2
+    assert card.training["questions"] == 10
+
+
+def test_bad_data_is_refused_before_the_reasoner_is_loaded(model, tmp_path):
+    """The folder is named but its weights can't be read: the data's error comes first."""
+    broken = tmp_path / "reasoner"
+    broken.mkdir()
+    (broken / "reasoner.json").write_bytes((model / "reasoner.json").read_bytes())
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"question": "Why?", "answer": 3}\n')
+    with pytest.raises(InputError, match="has 1 row"):
+        run(broken, path, tmp_path / "out")
+
+
+def test_a_question_that_is_too_long_is_refused_before_training():
     environment = ReasonerEnvironment(make_reasoner())
     fine = Question("row:0", "1 + 1?", Decimal(2))
     environment.check([fine])
@@ -156,14 +184,14 @@ def test_a_question_that_is_too_long_is_told_before_anything_is_drawn():
         environment.check([fine, Question("row:1", "one " * 3000, Decimal(1))])
 
 
-def test_what_is_kept_to_measure_on_is_not_learned_from():
+def test_splits_for_evaluation_are_refused_as_training_data():
     with pytest.raises(InputError, match="embedded:test"):
-        load_questions("embedded:test", 9, SamplerConfig(validation_size=5))
+        load_questions("embedded:test", 9, 5, seed=0)
 
 
-def test_only_the_perturbed_thoughts_are_learned_from():
+def test_episodes_hold_only_the_perturbed_thoughts():
     environment = ReasonerEnvironment(make_reasoner(), sites=2)
     heads = environment.new_heads(0.0).requires_grad_(False)
-    draws = draws_of(toy_questions(2, [1]), 0, SamplerConfig(prompts=2))
+    draws = draws_of(toy_questions(2, [1]), 0, 2, seed=0)
     episodes = environment.sample(heads, draws, 4)
     assert episodes.contexts.shape == episodes.perturbations.shape == (2, 4, 2, 32)

@@ -27,7 +27,7 @@ def trained(answers: list[int], config: SamplerConfig, tmp_path) -> TrainingResu
 
 
 def learned(result: TrainingResult) -> tuple[float, float]:
-    """Give μ and σ of the sampler that a run chose."""
+    """μ and σ of the sampler that a run chose."""
     heads = TOY.new_heads(0.0)
     heads.load_state_dict(result.weights)
     mean, log_std = heads(torch.ones(1, dtype=torch.float64))
@@ -35,7 +35,7 @@ def learned(result: TrainingResult) -> tuple[float, float]:
 
 
 def test_the_pass_at_k_objective_covers_both_answers(tmp_path):
-    """Nothing tells whether 1 or 4 is wanted, so μ = 2.5 is best, with the most mass at 1 … 2 from it.
+    """The context does not show whether 1 or 4 is right: best is μ = 2.5, with most mass 1 … 2 from it.
 
     The mass Φ(2/σ) − Φ(1/σ) is largest where 2 φ(2/σ) = φ(1/σ): σ² = 3 / (2 ln 2).
     """

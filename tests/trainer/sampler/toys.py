@@ -1,4 +1,4 @@
-"""An environment without a reasoner, whose best sampler is known."""
+"""A training environment without a reasoner, whose optimal sampler is known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from trainer.sampler.episodes import Episodes
 class TargetToy:
     """One thought of one dimension; a trajectory is right within `reach` of the question's answer.
 
-    The context is the same for all questions, so a sampler cannot know which answer is wanted.
+    The context is the same for all questions, so a sampler can't know which answer is right.
     """
 
     reach: float = 0.5
@@ -41,7 +41,7 @@ class TargetToy:
 
 
 def toy_questions(count: int, answers: Sequence[int], name: str = "q") -> list[Question]:
-    """Make questions that want these answers in turn."""
+    """Questions with these answers in turn."""
     return [
         Question(f"{name}:{number}", "?", Decimal(answers[number % len(answers)]))
         for number in range(count)

@@ -1,4 +1,4 @@
-"""The embedded task: word problems with their equations, drawn on demand. Pure, and knows no torch."""
+"""The embedded task: word problems with their equations, generated on demand, without torch."""
 
 from trainer.data.problems.chains import SPLITS
 from trainer.data.problems.generator import Problem, generate

@@ -1,4 +1,4 @@
-"""Chains of serial arithmetic: drawing them, and the split that each belongs to. Knows no words."""
+"""Chains of arithmetic operations: drawing them, and the split that each belongs to."""
 
 import hashlib
 import random
@@ -13,13 +13,13 @@ SPLITS = ("train", "validation", "test", "ood")
 
 @dataclass(frozen=True)
 class Operation:
-    """One step: what is done to the running value, and by how much."""
+    """One step: symbol and operand, applied to the running value."""
 
     symbol: str
     operand: int
 
     def apply(self, value: int) -> int:
-        """Return the exact result on the running value."""
+        """Exact result for a running value."""
         match self.symbol:
             case "+":
                 return value + self.operand
@@ -33,14 +33,14 @@ class Operation:
 
 @dataclass(frozen=True)
 class Chain:
-    """A first number and the operations that follow, each on the result of the one before."""
+    """A first number and operations, each applied to the result of the one before."""
 
     start: int
     operations: tuple[Operation, ...]
 
     @property
     def values(self) -> tuple[int, ...]:
-        """Return the running value after each operation."""
+        """Running value after each operation."""
         value, values = self.start, []
         for operation in self.operations:
             value = operation.apply(value)
@@ -49,7 +49,7 @@ class Chain:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """Return the equations, such as `12+30=42`."""
+        """Equations such as `12+30=42`."""
         before = (self.start, *self.values)
         return tuple(
             f"{value}{operation.symbol}{operation.operand}={result}"
@@ -72,17 +72,17 @@ def draw_chain(rng: random.Random) -> Chain:
 
 
 def split_of(chain: Chain) -> str:
-    """Return the only split that may hold this chain: the hash of its numbers decides.
+    """The one split that a chain belongs to, from a hash of its equations.
 
-    Words play no part, so a paraphrase of a training problem can't be a test problem. The `ood`
-    split takes its numbers from the test chains.
+    It does not depend on the words, so a paraphrase of a training problem is never a test problem. The
+    `ood` split takes its chains from those of the test split.
     """
     digest = hashlib.sha256(" ".join(chain.steps).encode()).digest()
     return ("validation", "test")[digest[0] % 2] if digest[1] < 51 else "train"
 
 
 def _draw_number(rng: random.Random, limit: int) -> int:
-    # Small numbers are the commoner ones, as in any school book.
+    # Small numbers are more frequent, as in school books.
     return rng.randint(2, min(limit, 20 if rng.random() < 0.85 else 99))
 
 

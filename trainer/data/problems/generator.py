@@ -1,4 +1,4 @@
-"""Tells a chain of arithmetic as a word problem: `generate` is a pure function of its arguments."""
+"""Writes chains of arithmetic as word problems; `generate` is a pure function of its arguments."""
 
 import random
 from dataclasses import dataclass
@@ -37,19 +37,19 @@ class Problem:
 
 
 def generate(split: str, index: int, seed: int = 0) -> Problem:
-    """Return problem `index` of a split: the same arguments always give the same problem."""
+    """Problem `index` of a split; the same arguments always return the same problem."""
     if split not in SPLITS:
         raise InputError(f"split is {split!r}; it must be one of {', '.join(SPLITS)}")
     if index < 0:
         raise InputError(f"index is {index}; it must be 0 or more")
     rng = random.Random(f"{seed}/{split}/{index}")
-    home = "test" if split == "ood" else split
+    chain_split = "test" if split == "ood" else split
     chain = draw_chain(rng)
-    while split_of(chain) != home:
+    while split_of(chain) != chain_split:
         chain = draw_chain(rng)
     situation = rng.choice(OUT_OF_DISTRIBUTION if split == "ood" else TRAINING)
     return Problem(
-        question=tell(chain, situation, rng),
+        question=verbalise(chain, situation, rng),
         steps=chain.steps,
         answer=chain.values[-1],
         operations=len(chain.operations),
@@ -57,8 +57,8 @@ def generate(split: str, index: int, seed: int = 0) -> Problem:
     )
 
 
-def tell(chain: Chain, situation: Situation, rng: random.Random) -> str:
-    """Put a chain into the words of a situation."""
+def verbalise(chain: Chain, situation: Situation, rng: random.Random) -> str:
+    """Question text of a chain, in the phrasings of a situation."""
     is_she = rng.random() < 0.5
     person = {
         "N": rng.choice(SHE if is_she else HE),
@@ -80,7 +80,7 @@ def _clauses(chain: Chain, situation: Situation, rng: random.Random) -> list[str
     first, rest = chain.operations[0], chain.operations
     opening = rng.choice(situation.start).replace("{n}", _number(chain.start, rng))
     if first.symbol in "+*" and rng.random() < 0.5:
-        # Both numbers at once: "3 bags of 12", where the first step is still 3*12 or 3+12.
+        # Open with both numbers of the first step at once: "3 bags of 12" for 3*12.
         pair = rng.choice(situation.sum if first.symbol == "+" else situation.product)
         opening = pair.replace("{a}", _number(chain.start, rng))
         opening, rest = opening.replace("{b}", _number(first.operand, rng)), rest[1:]

@@ -1,16 +1,14 @@
-"""The situations of the embedded task: what is counted and how each operation is told. Only words.
+"""Situations of the embedded task: what is counted, and phrasings for each operation, from text files.
 
-A block is one situation; a line is `slot: phrasing / phrasing`, and one that opens with a slash goes
-on with the line before. Clauses start in lower case and bear
-no full stop. {N} he/him/his: the person; {n}: a number; {a} {b}: two; {k}: a factor or divisor;
-{x}: "twice", "3 times"; {doubles}: "doubles", "triples" (factors up to 4 only).
+training.txt and heldout.txt (out-of-distribution) share no situation and no phrasing. A block is one
+situation: its name, then lines of `slot: phrasing / phrasing`; a line that begins with a slash
+continues the one before. Clauses begin in lower case and have no full stop. Placeholders: {N} he/him/his
+for the person, {n} a number, {a} {b} two numbers, {k} a factor or divisor, {x} "twice" or "3 times",
+{doubles} "doubles" or "triples" (factors up to 4 only).
 """
 
 from dataclasses import dataclass
-
-from trainer.data.problems.everyday import EVERYDAY
-from trainer.data.problems.heldout import HELDOUT
-from trainer.data.problems.places import PLACES
+from importlib import resources
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,9 @@ class Situation:
     ask: tuple[str, ...]
 
 
-def parse_situations(text: str) -> tuple[Situation, ...]:
-    """Read blocks separated by blank lines: a name, then one line per slot."""
+def read_situations(name: str) -> tuple[Situation, ...]:
+    """Parse a text file of this package."""
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
     return tuple(_parse_block(block) for block in text.strip().split("\n\n"))
 
 
@@ -44,5 +43,5 @@ def _parse_block(block: str) -> Situation:
     return Situation(name=name, **slots)
 
 
-TRAINING = parse_situations(EVERYDAY) + parse_situations(PLACES)
-OUT_OF_DISTRIBUTION = parse_situations(HELDOUT)
+TRAINING = read_situations("training.txt")
+OUT_OF_DISTRIBUTION = read_situations("heldout.txt")

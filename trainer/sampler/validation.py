@@ -1,4 +1,4 @@
-"""Judges a run by its validations: measures one, tells which is best, and when to stop."""
+"""Validation of a sampler during training: measures it, picks the best step, decides when to stop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,23 +12,22 @@ from trainer.sampler.config import SamplerConfig
 from trainer.sampler.episodes import Environment
 from trainer.sampler.rewards import is_uniform
 
-__all__ = ["Validation", "best_of", "stop_reason", "validate"]
+__all__ = ["Validation", "best_of", "describe", "stop_reason", "validate"]
 
-_QUESTIONS_AT_ONCE = 32
+_QUESTIONS_PER_ROLLOUT = 32
 
-# A collapse is a loss of this much of what the untrained sampler had.
+# A run is stopped as collapsed when it has lost this much of what the untrained sampler had.
 _CONFIDENCE_SHARE = 0.5
-_PASS_DROP = 0.1
+_PASS_DROP = 0.1  # in two validations in a row
 _UNIFORM_LIMIT = 0.95
-_IN_A_ROW = 2
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What the validation questions showed of the sampler at one step."""
+    """Means over the validation questions, for the sampler at one step."""
 
     step: int
-    pass_at_n: float  # unbiased, N the validation budget
+    pass_at_n: float  # unbiased, N is the validation budget
     pass_at_k: float  # unbiased, k of the objective
     mean_at_1: float
     confidence: float
@@ -50,13 +49,13 @@ def validate(
     config: SamplerConfig,
     ranks: Ranks,
 ) -> Validation:
-    """Measure the heads on the validation questions, under the same noise at every step."""
-    mine = ranks.share(questions)
+    """Measure the heads on the validation questions, with the same noise at every step."""
+    share = ranks.share(questions)
     groups: list[_Group] = []
-    for first in range(0, len(mine), _QUESTIONS_AT_ONCE):
+    for first in range(0, len(share), _QUESTIONS_PER_ROLLOUT):
         draws = [
             Draw(question, derive_seed(config.seed, "validation", question.id))
-            for question in mine[first : first + _QUESTIONS_AT_ONCE]
+            for question in share[first : first + _QUESTIONS_PER_ROLLOUT]
         ]
         episodes = environment.sample(heads, draws, config.validation_lanes)
         rows = zip(
@@ -79,12 +78,15 @@ def validate(
 
 
 def best_of(validations: Sequence[Validation]) -> Validation:
-    """Give the one with the highest pass@N; ties go to pass@k, then to the earlier."""
-    return max(validations, key=lambda v: (v.pass_at_n, v.pass_at_k, -v.step))
+    """The validation with the highest pass@N; ties go to mean@1, then to pass@k, then to the earlier.
+
+    Few validation questions often tie in pass@N: mean@1 then shows whether the sampler has learned.
+    """
+    return max(validations, key=lambda v: (v.pass_at_n, v.mean_at_1, v.pass_at_k, -v.step))
 
 
 def stop_reason(validations: Sequence[Validation], config: SamplerConfig) -> str | None:
-    """Say why training should end here, or None."""
+    """Why training should end now, or None."""
     if len(validations) < 2:
         return None
     first, last, best = validations[0], validations[-1], best_of(validations)
@@ -92,7 +94,7 @@ def stop_reason(validations: Sequence[Validation], config: SamplerConfig) -> str
         return (
             f"collapse: mean confidence fell from {first.confidence:.3f} to {last.confidence:.3f}"
         )
-    if all(v.pass_at_n < best.pass_at_n - _PASS_DROP for v in validations[-_IN_A_ROW:]):
+    if all(v.pass_at_n < best.pass_at_n - _PASS_DROP for v in validations[-2:]):
         return (
             f"collapse: validation pass@{config.validation_budget} fell from {best.pass_at_n:.3f} "
             f"(step {best.step}) to {last.pass_at_n:.3f}"
@@ -106,3 +108,11 @@ def stop_reason(validations: Sequence[Validation], config: SamplerConfig) -> str
             f"(step {best.step}) in {stale} validations"
         )
     return None
+
+
+def describe(validation: Validation, budget: int) -> str:
+    """The main figures in one line."""
+    return (
+        f"pass@{budget} {validation.pass_at_n:.4f}, mean@1 {validation.mean_at_1:.4f}, "
+        f"confidence {validation.confidence:.4f}, uniform groups {validation.uniform_share:.0%}"
+    )
