@@ -11,8 +11,7 @@ from rich.progress import Progress as Bar
 class Progress:
     """A bar or lines, by what standard output is."""
 
-    def __init__(self, total: int, done: int) -> None:
-        """Prepare; nothing is shown before the first step."""
+    def __init__(self, total: int, done: int, description: str = "training") -> None:
         self._console = Console(soft_wrap=True)
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -23,7 +22,7 @@ class Progress:
             disable=not self._console.is_terminal,
         )
         self._total = total
-        self._task = self._bar.add_task("training", total=total, completed=done)
+        self._task = self._bar.add_task(description, total=total, completed=done)
 
     def __enter__(self) -> "Progress":
         """Start the bar."""

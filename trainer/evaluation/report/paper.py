@@ -1,10 +1,10 @@
-"""The paper's own numbers, and which measured reasoners they may stand beside."""
+"""Results that the paper reports, and the check that a reasoner is comparable with them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from latent.specs import SamplerSpec
-from trainer.evaluation.report.findings import ModelFacts
+from trainer.evaluation.summary import ModelCard
 
 __all__ = ["PaperRow", "paper_rows"]
 
@@ -23,7 +23,7 @@ class _Backbone:
     kind: str
     thoughts: int
     width: int
-    millions: tuple[float, float]  # parameters: tied or untied embeddings, a projection or none
+    millions: tuple[float, float]  # range: tied or untied embeddings, with or without projection
     rows: Mapping[str, PaperRow]
 
 
@@ -69,8 +69,8 @@ _BACKBONES = (
 )
 
 
-def paper_rows(model: ModelFacts, specs: Sequence[str], gain_budget: int) -> dict[str, PaperRow]:
-    """Give the paper's row for each spec it has; none unless the backbone and N are the paper's."""
+def paper_rows(model: ModelCard, specs: Sequence[str], gain_budget: int) -> dict[str, PaperRow]:
+    """The paper's row for each spec it has; empty unless backbone and N are those of the paper."""
     if gain_budget != 32:
         return {}
     for backbone in _BACKBONES:
@@ -84,7 +84,7 @@ def paper_rows(model: ModelFacts, specs: Sequence[str], gain_budget: int) -> dic
 
 
 def _keys(specs: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Name each spec as the paper's table does; of several GTS, only the first is the paper's."""
+    """Each spec with its name in the paper's table; of several GTS only the first one."""
     learned = [spec for spec in specs if SamplerSpec.parse(spec).kind == "gts"]
     for spec in specs:
         if spec not in learned[1:]:
