@@ -1,4 +1,4 @@
-"""`gts evaluate`: measures samplers on a set of questions; under torchrun, on several ranks."""
+"""`gts evaluate`: measures samplers on a set of questions; also under torchrun, on several ranks."""
 
 import sys
 from contextlib import nullcontext, redirect_stdout
@@ -8,30 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Json, Model, Threads
+from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def evaluate_command(
-    model: Model,
+    samplers: Annotated[
+        str,
+        typer.Option(help="With commas: deterministic,dropout:0.1,gaussian,gts,gts:./DIR,token."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
+    model: Model = DEFAULT_MODEL,
     data: Annotated[
         str,
         typer.Option(
             help="embedded[:test|validation|ood|train], or a file: GSM8K, GSM8K-Aug lines, SVAMP, "
             "MultiArith, GSM-Hard, or JSONL with question and answer."
         ),
-    ],
-    samplers: Annotated[
-        str,
-        typer.Option(help="With commas: deterministic,dropout:0.1,gaussian,gts,gts:./DIR,token."),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
+    ] = "embedded:test",
     budget: Annotated[int, typer.Option(help="How many trajectories each question gets.")] = 128,
     limit: Annotated[
-        int | None, typer.Option(help="Only the first so many questions (embedded: 1000).")
+        int | None, typer.Option(help="Number of questions; all by default (embedded: 1000).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the trajectories and of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the trajectories and of the bootstrap.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "cpu",
     threads: Threads = None,
     lanes: Annotated[int, typer.Option(help="How many trajectories run at a time.")] = 512,
@@ -39,8 +40,7 @@ def evaluate_command(
 ) -> None:
     """Measure samplers on a set of questions: pass@N, votes, SG, JS, with 95% intervals.
 
-    Example: gts evaluate -m my-coconut --data embedded --samplers deterministic,dropout:0.1,gts
-    --budget 32 --out runs/embedded
+    Example: gts evaluate --samplers deterministic,dropout:0.1,gts --budget 32 --out runs/embedded
 
     Ranks: torchrun --nproc-per-node 2 --no-python gts evaluate …
     """
@@ -61,7 +61,7 @@ def evaluate_command(
 
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         summary = evaluate(config, out)
-    if summary is None:  # another rank tells
+    if summary is None:  # rank 0 reports
         return
     from trainer.evaluation.report.page import write_report
 
@@ -94,11 +94,13 @@ def _table(summary: dict[str, Any]) -> "Table":
 
     budget = str(summary["config"]["budget"])
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("sampler", overflow="fold")  # two long paths may differ in their last letter
+    table.add_column("sampler", overflow="fold")  # cut off, two long paths might look equal
     for title in ("mean@1", f"pass@{budget}", f"majority@{budget}", "SG", "SG>0.5", "JS"):
         table.add_column(title, justify="right", no_wrap=True)
     for spec, found in summary["samplers"].items():
-        if budget not in found["pass_at"]:  # the deterministic one, which stands above
+        if (
+            budget not in found["pass_at"]
+        ):  # the deterministic sampler, whose accuracy is printed above
             continue
         table.add_row(
             spec,
