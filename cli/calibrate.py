@@ -76,14 +76,8 @@ def calibrate_command(
     asked = parse_budgets(budgets)
     first = None if specs is None else str(specs[0])
     reasoner, sampler = load_model_and_sampler(model, first, device, dtype, threads)
-    run = CalibrationRun(
-        samplers=specs or (sampler.spec,),
-        data=data,
-        budgets=asked,
-        limit=limit,
-        seed=seed,
-        out=place,
-    )
+    chosen = specs or (sampler.spec,)
+    run = CalibrationRun(chosen, data, asked, limit=limit, seed=seed, out=place)
     _print(calibrate(reasoner, folder, run), place)
 
 

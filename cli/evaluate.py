@@ -3,7 +3,7 @@
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from trainer.evaluation.statistics import Interval
+    from trainer.evaluation.summary import Summary
 
 
 def evaluate_command(
@@ -71,53 +74,47 @@ def evaluate_command(
 
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
-    _print(summary, report)
+    from trainer.evaluation.summary import read_run
+
+    _print(read_run(out), report)
 
 
-def _print(summary: dict[str, Any], report: Path) -> None:
+def _print(run: "Summary", report: Path) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True)
-    data, malformed = summary["data"], len(summary["data"]["malformed"])
+    malformed = len(run.data.malformed)
     left_out = f", {malformed} left out" if malformed else ""
     console.print(
-        f"{summary['model']['name']} on {data['name']}: {data['rows']} questions{left_out}; "
-        f"deterministic accuracy {_percent(summary['deterministic']['accuracy'])}",
+        f"{run.model.name} on {run.data.name}: {run.data.rows} questions{left_out}; "
+        f"deterministic accuracy {_percent(run.accuracy)}",
         highlight=False,
     )
-    console.print(_table(summary))
+    console.print(_table(run))
     console.print(f"report in {report}", highlight=False)
 
 
-def _table(summary: dict[str, Any]) -> "Table":
+def _table(run: "Summary") -> "Table":
     from rich.table import Table
 
-    budget = str(summary["config"]["budget"])
+    budget = run.config.budget
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("sampler", overflow="fold")  # cut off, two long paths might look equal
     for title in ("mean@1", f"pass@{budget}", f"majority@{budget}", "SG", "SG>0.5", "JS"):
         table.add_column(title, justify="right", no_wrap=True)
-    for spec, found in summary["samplers"].items():
-        if (
-            budget not in found["pass_at"]
-        ):  # the deterministic sampler, whose accuracy is printed above
-            continue
+    for one in run.sampling:
         table.add_row(
-            spec,
-            f"{100 * found['pass_at']['1']['value']:.1f}",
-            _percent(found["pass_at"][budget]),
-            _percent(found["votes"]["majority"][budget]),
-            _plain(found["gain"]),
-            _plain(found["gain_rate"]),
-            _plain(found["js"]),
+            one.spec,
+            f"{100 * one.pass_at[1].value:.1f}",
+            _percent(one.pass_at[budget]),
+            _percent(one.majority[budget]),
+            *(
+                "–" if found is None else f"{found.value:.2f}"
+                for found in (one.gain, one.gain_rate, one.js)
+            ),
         )
     return table
 
 
-def _percent(found: dict[str, float]) -> str:
-    value, low, high = (100 * found[name] for name in ("value", "low", "high"))
-    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
-
-
-def _plain(found: dict[str, float] | None) -> str:
-    return "–" if found is None else f"{found['value']:.2f}"
+def _percent(found: "Interval") -> str:
+    return f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"

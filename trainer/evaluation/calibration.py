@@ -3,7 +3,7 @@
 The model that is fitted is `latent.calibration`, the file `latent.calibration_file`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from decimal import Decimal
 from pathlib import Path
@@ -79,6 +79,10 @@ class CalibrationRun:
     seed: int
     out: Path
 
+    def budgets_of(self, sampler: Sampler) -> tuple[int, ...]:
+        """Budgets to fit; without perturbations all trajectories are equal, so 1 is enough."""
+        return (1,) if sampler.spec.kind == "deterministic" else self.budgets
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -106,13 +110,8 @@ def calibrate(reasoner: Reasoner, folder: Path, run: CalibrationRun) -> Calibrat
                 f"{RELIABLE_QUESTIONS} or more"
             )
         for place, sampler in enumerate(samplers):
-
-            def show(
-                done: int, before: int = place * len(rows), name: str = str(sampler.spec)
-            ) -> None:
-                progress.show(before + done, {"sampler": name})
-
-            fitted += _calibrate_sampler(reasoner, folder, sampler, rows, run, show)
+            drawn = _roll_out(reasoner, sampler, rows, run, progress, done=place * len(rows))
+            fitted += _calibrate_sampler(reasoner, folder, sampler, rows, run, drawn)
     order = sorted((*fitted, *kept), key=lambda one: (one.sampler, one.vote))
     calibrations = Calibrations(reasoner.fingerprint, tuple(order))
     write_calibrations(run.out, calibrations)
@@ -206,13 +205,12 @@ def _calibrate_sampler(
     sampler: Sampler,
     rows: Sequence[Row],
     run: CalibrationRun,
-    show: Callable[[int], None],
+    drawn: Iterable[tuple[int, list[Ballot]]],
 ) -> list[Calibration]:
-    # Without perturbations all trajectories are equal.
-    budgets = (1,) if sampler.spec.kind == "deterministic" else run.budgets
+    budgets = run.budgets_of(sampler)
     votes = [kind for kind in get_args(VoteKind) if reasoner.format.is_latent or kind != "centroid"]
     judged: dict[VoteKind, list[Judged]] = {vote: [] for vote in votes}
-    for number, ballots in _roll_out(reasoner, sampler, rows, max(budgets), run.seed, show):
+    for number, ballots in drawn:
         truth = Decimal(rows[number].answer)
         for vote in votes:
             judged[vote] += judged_votes(number, ballots, truth, budgets, vote)
@@ -259,20 +257,21 @@ def _roll_out(
     reasoner: Reasoner,
     sampler: Sampler,
     rows: Sequence[Row],
-    budget: int,
-    seed: int,
-    show: Callable[[int], None],
+    run: CalibrationRun,
+    progress: Progress,
+    *,
+    done: int,
 ) -> Iterator[tuple[int, list[Ballot]]]:
     """Ballots of the deterministic trajectory and the samples of each question, shortest first."""
     prompts = [_prompt(reasoner, row, number) for number, row in enumerate(rows)]
     order = sorted(range(len(rows)), key=lambda number: len(prompts[number]))
-    indices = (DETERMINISTIC, *range(budget))
+    indices = (DETERMINISTIC, *range(run.budgets_of(sampler)[-1]))
     for first in range(0, len(order), _CHUNK_SIZE):
         numbers = order[first : first + _CHUNK_SIZE]
-        asks = [Ask(prompts[n], derive_seed(seed, "calibrate", n), indices) for n in numbers]
-        for number, done in zip(numbers, rollout(reasoner, sampler, asks), strict=True):
-            yield number, ballots_of(done)
-        show(first + len(numbers))
+        asks = [Ask(prompts[n], derive_seed(run.seed, "calibrate", n), indices) for n in numbers]
+        for number, one in zip(numbers, rollout(reasoner, sampler, asks), strict=True):
+            yield number, ballots_of(one)
+        progress.show(done + first + len(numbers), {"sampler": str(sampler.spec)})
 
 
 def _prompt(reasoner: Reasoner, row: Row, number: int) -> tuple[int, ...]:

@@ -37,10 +37,9 @@ class EvaluationConfig:
             )
         if not 0 <= self.seed <= MAX_SEED:
             raise InputError(f"seed must be between 0 and {MAX_SEED}", param="seed")
-        if self.lanes < 1:
-            raise InputError(f"lanes must be at least 1, got {self.lanes}", param="lanes")
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"limit must be at least 1, got {self.limit}", param="limit")
+        for name, value in (("lanes", self.lanes), ("limit", self.limit)):
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}", param=name)
 
     @property
     def gain_budget(self) -> int:

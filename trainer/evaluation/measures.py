@@ -198,4 +198,4 @@ def _mean(values: Floats | Sequence[bool], seed: int) -> dict[str, float] | None
 
 def _spread(rows: Sequence[Sequence[float] | None]) -> list[dict[str, float]] | None:
     known = [row for row in rows if row is not None]
-    return [asdict(one) for one in spread(np.array(known))] if known else None
+    return spread(np.array(known)) if known else None

@@ -11,7 +11,6 @@ __all__ = [
     "Floats",
     "Interval",
     "Reliability",
-    "Spread",
     "expected_calibration_error",
     "interval",
     "intervals",
@@ -21,6 +20,7 @@ __all__ = [
 
 RESAMPLES = 2000
 _LEVELS = (2.5, 97.5)
+_PERCENTILES = (5, 25, 50, 75, 95)
 _BLOCK = 2**22  # resampled questions in memory at a time
 _BINS = 10  # of equal width; a bin includes its upper edge
 _DECIMALS = 6
@@ -40,18 +40,6 @@ class Interval:
     def excludes_zero(self) -> bool:
         """Whether a difference with this interval is significant."""
         return self.low > 0 or self.high < 0
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and percentiles of a number over questions."""
-
-    mean: float
-    p05: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
 
 
 @dataclass(frozen=True)
@@ -101,11 +89,12 @@ def interval(values: Floats, seed: int) -> Interval | None:
     return intervals(known[:, None], seed)[0] if len(known) else None
 
 
-def spread(values: Floats) -> list[Spread]:
+def spread(values: Floats) -> list[dict[str, float]]:
     """Mean and percentiles of each column of (questions, thoughts)."""
-    levels = np.percentile(values, (5, 25, 50, 75, 95), axis=0)
+    levels = np.percentile(values, _PERCENTILES, axis=0)
+    names = ("mean", *(f"p{level:02d}" for level in _PERCENTILES))
     return [
-        Spread(*(round(float(x), _DECIMALS) for x in each))
+        dict(zip(names, (round(float(x), _DECIMALS) for x in each), strict=True))
         for each in zip(values.mean(0), *levels, strict=True)
     ]
 

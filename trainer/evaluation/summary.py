@@ -31,13 +31,6 @@ SUMMARY_VERSION = 1
 Series = Annotated[dict[int, Interval], AfterValidator(lambda series: dict(sorted(series.items())))]
 
 
-def _kind(spec: str) -> str:
-    try:
-        return SamplerSpec.parse(spec).kind
-    except SpecError as error:
-        raise ValueError(str(error)) from error
-
-
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -102,16 +95,19 @@ class SamplerResult(_Frozen):
     @field_validator("spec")
     @classmethod
     def _check_spec(cls, spec: str) -> str:
-        _kind(spec)
+        try:
+            SamplerSpec.parse(spec)
+        except SpecError as error:
+            raise ValueError(str(error)) from error
         return spec
 
     @property
     def is_learned(self) -> bool:
-        return _kind(self.spec) == "gts"
+        return SamplerSpec.parse(self.spec).kind == "gts"
 
     @property
     def has_samples(self) -> bool:
-        return _kind(self.spec) != "deterministic"
+        return SamplerSpec.parse(self.spec).kind != "deterministic"
 
     @property
     def largest_pass_at(self) -> Interval:

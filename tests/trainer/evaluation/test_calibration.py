@@ -167,7 +167,9 @@ def held_out(folder: Path) -> HeldOut:
     for number in range(2 * QUESTIONS):
         question = f"Ann has {number} apples and buys {number + 3} more. How many are there?"
         tally = solve(reasoner, question, sampler, budget=1, seed=0).tally
-        if tally.winner.answer is not None and len(rows) < QUESTIONS:
+        if len(rows) == QUESTIONS:
+            break
+        if tally.winner.answer is not None:
             truth = str(tally.winner.answer) if len(rows) % 2 else "-1"
             rows.append({"question": question, "answer": truth})
             found.append(evidence_of(tally))

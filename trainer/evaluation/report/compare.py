@@ -3,31 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from latent.errors import InputError
-from trainer.evaluation.report.page import render_page, write_figures, write_text
-from trainer.evaluation.report.plotting import (
-    WIDTH,
-    Absent,
-    Drawing,
-    budget_axis,
-    draw_baseline,
-    draw_series,
-    legend,
-    legend_rows,
-    render,
-    series_styles,
-    shorten,
-)
+from trainer.evaluation.report.page import write_page
+from trainer.evaluation.report.plotting import Absent, Drawing, Panel, render_panels, series_styles
 from trainer.evaluation.report.tables import NOTHING, Cell, Table, decimal, parameters, percent
-from trainer.evaluation.statistics import Interval
 from trainer.evaluation.summary import SamplerResult, Summary, read_run
 from trainer.runs.output_folder import claimed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["write_comparison"]
 
@@ -41,30 +23,19 @@ class _Labelled:
         return next((one for one in self.run.sampling if one.spec == spec), None)
 
 
-@dataclass(frozen=True)
-class _Panel:
-    title: str
-    curves: tuple[tuple[str, SamplerResult], ...]  # with their names in the legend
-    accuracy: Interval | None = None  # of the deterministic trajectory
-
-
 def write_comparison(folders: Sequence[Path], out: Path) -> Path:
     """Write report.html and the figures of all runs into `out`; return the page's path."""
     runs = _read(folders)
     with claimed(out, "a comparison"):
-        figures = [_by_run(runs), _by_sampler(runs)]
-        write_figures(figures, out / "figures")
-        page = render_page(
+        return write_page(
+            out,
             "comparison.html.j2",
+            [_by_run(runs), _by_sampler(runs)],
             title=f"{len(runs)} evaluations compared",
             headline=_headline(runs),
             overview=_overview(runs),
-            figures=figures,
             tables=_measures(runs),
         )
-        path = out / "report.html"
-        write_text(path, page)
-        return path
 
 
 def _read(folders: Sequence[Path]) -> list[_Labelled]:
@@ -74,11 +45,11 @@ def _read(folders: Sequence[Path]) -> list[_Labelled]:
         raise InputError(
             f"give two or more folders of gts evaluate, each once; got {given}", param="folders"
         )
-    by_name = [folder.resolve().name for folder in folders]
     by_content = [f"{run.model.name} on {run.data.name}" for run in runs]
+    by_name = [folder.resolve().name for folder in folders]
     by_path = [str(folder) for folder in folders]
     labels = next(
-        (names for names in (by_content, by_name) if len(set(names)) == len(names)), by_path
+        names for names in (by_content, by_name, by_path) if len(set(names)) == len(names)
     )
     return [_Labelled(label, run) for label, run in zip(labels, runs, strict=True)]
 
@@ -129,8 +100,8 @@ def _measures(runs: Sequence[_Labelled]) -> Iterable[Table]:
     budgets = sorted({8, 32} | {one.run.config.budget for one in runs})
     measures: list[tuple[str, Callable[[SamplerResult], Cell]]] = [
         ("mean@1, %", lambda one: percent(one.pass_at.get(1))),
-        *((f"pass@{n}, %", _pass_at(n)) for n in budgets),
-        *((f"majority@{n}, %", _majority_at(n)) for n in budgets),
+        *((f"pass@{n}, %", lambda one, n=n: percent(one.pass_at.get(n))) for n in budgets),
+        *((f"majority@{n}, %", lambda one, n=n: percent(one.majority.get(n))) for n in budgets),
         ("SG", lambda one: decimal(one.gain)),
         ("SG > 0.5", lambda one: decimal(one.gain_rate)),
         ("JS, nats", lambda one: decimal(one.js, 3)),
@@ -145,14 +116,6 @@ def _measures(runs: Sequence[_Labelled]) -> Iterable[Table]:
             yield Table(title, "", ("sampler", *(one.label for one in runs)), tuple(rows))
 
 
-def _pass_at(n: int) -> Callable[[SamplerResult], Cell]:
-    return lambda one: percent(one.pass_at.get(n))
-
-
-def _majority_at(n: int) -> Callable[[SamplerResult], Cell]:
-    return lambda one: percent(one.majority.get(n))
-
-
 def _specs(runs: Sequence[_Labelled]) -> list[str]:
     """Specs of all samplers except the deterministic one, in the order of first appearance."""
     return list(dict.fromkeys(one.spec for labelled in runs for one in labelled.run.sampling))
@@ -161,7 +124,7 @@ def _specs(runs: Sequence[_Labelled]) -> list[str]:
 def _by_run(runs: Sequence[_Labelled]) -> Drawing | Absent:
     title = "pass@N of each run"
     panels = [
-        _Panel(one.label, tuple((s.spec, s) for s in one.run.sampling), one.run.accuracy)
+        Panel(one.label, [(s.spec, s.pass_at) for s in one.run.sampling], one.run.accuracy)
         for one in runs
         if one.run.sampling
     ]
@@ -175,10 +138,10 @@ def _by_run(runs: Sequence[_Labelled]) -> Drawing | Absent:
 def _by_sampler(runs: Sequence[_Labelled]) -> Drawing | Absent:
     title = "pass@N of each sampler"
     members = {
-        spec: tuple((one.label, found) for one in runs if (found := one.sampler(spec)))
+        spec: [(one.label, found.pass_at) for one in runs if (found := one.sampler(spec))]
         for spec in _specs(runs)
     }
-    panels = [_Panel(spec, shared) for spec, shared in members.items() if len(shared) > 1]
+    panels = [Panel(spec, shared) for spec, shared in members.items() if len(shared) > 1]
     if not panels:
         return Absent(title, "no sampler is in two of the runs")
     caption = "The same curves, a panel for each sampler that two or more runs have."
@@ -189,37 +152,25 @@ def _draw(
     name: str,
     title: str,
     caption: str,
-    shown: Sequence[_Panel],
-    series: Sequence[str],
+    panels: Sequence[Panel],
+    labels: Sequence[str],
     learned: Sequence[str],
 ) -> Drawing:
-    styles = series_styles(series, learned)
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
-
-    def draw(figure: "Figure", panels: "list[Axes]") -> None:
-        for axes, panel in zip(panels, shown, strict=False):
-            if panel.accuracy is not None:
-                draw_baseline(axes, panel.accuracy)
-            for label, sampler in panel.curves:
-                draw_series(axes, sampler.pass_at, styles[label])
-            at = (n for _, sampler in panel.curves for n in sampler.pass_at)
-            budget_axis(axes, at, is_narrow=True)
-            axes.set_title(shorten(panel.title))
-        for axes in panels[len(shown) :]:
-            axes.set_visible(False)
-        figure.supylabel("pass@N, %", fontsize=9)
-        legend(figure, styles, baseline="deterministic" if shown[0].accuracy else None)
-
     ends = "; ".join(
-        f"{panel.title}, {label}: {sampler.largest_pass_at.value:.1%}"
-        for panel in shown
-        for label, sampler in panel.curves
+        f"{panel.title}, {label}: {series[max(series)].value:.1%}"
+        for panel in panels
+        for label, series in panel.curves
     )
-    size = (WIDTH, 2.7 * rows + 0.4 + 0.2 * legend_rows(styles))
     return Drawing(
         title,
         caption,
         f"Line charts of pass@N against N. At the largest N: {ends}.",
-        render(name, size, (rows, columns), draw, sharey=True),
+        render_panels(
+            name,
+            panels,
+            series_styles(labels, learned),
+            ylabel="pass@N, %",
+            max_columns=3,
+            heights=(2.7, 0.4),
+        ),
     )

@@ -1,27 +1,28 @@
 """The figures of one evaluation: pass@N, unique answers, votes, SNR, learned samplers, calibration."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainer.evaluation.report.plotting import (
+    INK,
+    MUTED,
     WIDTH,
     Absent,
     Drawing,
+    Panel,
     SeriesStyle,
     budget_axis,
     draw_baseline,
-    draw_counts,
-    draw_interval,
-    draw_reliability,
     draw_series,
-    draw_violins,
     legend,
     legend_rows,
     render,
+    render_panels,
     series_styles,
     shorten,
 )
 from trainer.evaluation.report.tables import measured_votes
+from trainer.evaluation.statistics import Interval, Reliability
 from trainer.evaluation.summary import SamplerResult, Summary
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_figures", "pass_at_figure"]
 
-_DETERMINISTIC = "deterministic"
 _NO_SAMPLES = "no sampler that draws was measured"
 
 
@@ -54,24 +54,15 @@ def pass_at_figure(run: Summary) -> Drawing | Absent:
     title = "pass@N"
     if not run.sampling:
         return Absent(title, _NO_SAMPLES)
-    styles = _styles(run)
-
-    def draw(figure: "Figure", panels: "list[Axes]") -> None:
-        (axes,) = panels
-        draw_baseline(axes, run.accuracy)
-        for one in run.sampling:
-            draw_series(axes, one.pass_at, styles[one.spec])
-        budget_axis(axes, (n for one in run.sampling for n in one.pass_at))
-        axes.set_ylabel("questions with a right answer, %")
-        legend(figure, styles, baseline=_DETERMINISTIC)
-
+    panel = Panel("", [(one.spec, one.pass_at) for one in run.sampling], run.accuracy)
+    ylabel = "questions with a right answer, %"
     return Drawing(
         title,
         "The share of questions with at least one right answer among N trajectories (unbiased over "
         "subsets), with 95% bands; at N = 1 it is the accuracy of one sample, and the dotted line "
         "is that of the deterministic trajectory.",
         f"Line chart of pass@N against N. {_final_values(run.sampling)}",
-        render("pass-at", (WIDTH, 4.0 + 0.2 * legend_rows(styles)), (1, 1), draw),
+        render_panels("pass-at", [panel], _styles(run), ylabel=ylabel, heights=(4.0, 0.0)),
     )
 
 
@@ -79,24 +70,21 @@ def _unique_figure(run: Summary) -> Drawing | Absent:
     title = "Unique answers"
     if not run.sampling:
         return Absent(title, _NO_SAMPLES)
-    styles = _styles(run)
-
-    def draw(figure: "Figure", panels: "list[Axes]") -> None:
-        (axes,) = panels
-        for one in run.sampling:
-            draw_series(axes, one.unique, styles[one.spec], scale=1.0)
-        budget_axis(axes, (n for one in run.sampling for n in one.unique))
-        axes.set_ylabel("different answers per question")
-        axes.set_ylim(bottom=0)
-        legend(figure, styles)
-
-    final = "; ".join(f"{one.spec} {one.unique[max(one.unique)].value:.1f}" for one in run.sampling)
+    curves = [(one.spec, one.unique) for one in run.sampling]
+    final = "; ".join(f"{spec} {series[max(series)].value:.1f}" for spec, series in curves)
     return Drawing(
         title,
         "How many different answers N trajectories give to a question, on average; more is not "
         "better by itself.",
         f"Line chart of unique answers against N. At the largest N: {final}.",
-        render("unique-answers", (WIDTH, 3.2 + 0.2 * legend_rows(styles)), (1, 1), draw),
+        render_panels(
+            "unique-answers",
+            [Panel("", curves)],
+            _styles(run),
+            ylabel="different answers per question",
+            heights=(3.2, 0.0),
+            scale=1.0,
+        ),
     )
 
 
@@ -105,36 +93,33 @@ def _votes_figure(run: Summary) -> Drawing | Absent:
     votes = measured_votes(run)
     if not votes:
         return Absent(title, _NO_SAMPLES)
-    styles = _styles(run)
-
-    def draw(figure: "Figure", panels: "list[Axes]") -> None:
-        for axes, vote in zip(panels, votes, strict=False):
-            voted = [(one.spec, one.votes[vote]) for one in run.sampling if one.votes.get(vote)]
-            draw_baseline(axes, run.accuracy)
-            for spec, series in voted:
-                draw_series(axes, series, styles[spec])
-            budget_axis(axes, (n for _, series in voted for n in series), is_narrow=True)
-            axes.set_title(vote)
-        for axes in panels[len(votes) :]:
-            axes.set_visible(False)
-        figure.supylabel("questions answered right, %", fontsize=9)
-        legend(figure, styles, baseline=_DETERMINISTIC)
-
-    columns = min(2, len(votes))
-    rows = -(-len(votes) // columns)
+    panels = [
+        Panel(
+            vote,
+            [(one.spec, one.votes[vote]) for one in run.sampling if one.votes.get(vote)],
+            run.accuracy,
+        )
+        for vote in votes
+    ]
     majority = "; ".join(
         f"{one.spec} {one.majority[max(one.majority)].value:.1%}"
         for one in run.sampling
         if one.majority
     )
-    size = (WIDTH, 2.5 * rows + 0.5 + 0.2 * legend_rows(styles))
     return Drawing(
         title,
         "The share of questions that each vote of N trajectories answers right, with 95% bands; "
         "the dotted line is the deterministic trajectory's.",
         f"Line charts of the accuracy of {', '.join(votes)} against N. "
         f"Majority at the largest N: {majority or 'not measured'}.",
-        render("votes", size, (rows, columns), draw, sharey=True),
+        render_panels(
+            "votes",
+            panels,
+            _styles(run),
+            ylabel="questions answered right, %",
+            max_columns=2,
+            heights=(2.5, 0.5),
+        ),
     )
 
 
@@ -150,7 +135,7 @@ def _snr_figure(run: Summary, snr: Mapping[str, Sequence[Sequence[float]]]) -> D
 
     def draw(_: "Figure", panels: "list[Axes]") -> None:
         for axes, spec in zip(panels, measured, strict=True):
-            draw_violins(axes, snr[spec], styles[spec])
+            _draw_violins(axes, snr[spec], styles[spec])
             axes.set_title(shorten(spec))
         panels[0].set_ylabel("SNR = rms μ / rms σ")
         panels[0].set_ylim(bottom=0)
@@ -184,11 +169,11 @@ def _ablation_figure(run: Summary) -> Drawing | Absent:
             for place, one in enumerate(run.learned):
                 interval = one.gain if name == "SG" else one.js
                 if interval is not None:
-                    draw_interval(axes, place, interval, styles[one.spec])
+                    _draw_interval(axes, place, interval, styles[one.spec])
             axes.set_title(name)
             axes.set_xticks([])
             axes.margins(x=0.4, y=0.2)
-        legend(figure, styles, baseline=_DETERMINISTIC)
+        legend(figure, styles, has_baseline=True)
 
     size = (WIDTH, 3.2 + 0.2 * legend_rows(styles))
     return Drawing(
@@ -225,8 +210,8 @@ def _calibration_figure(run: Summary) -> Drawing | Absent:
                 lower.set_visible(False)
                 continue
             spec, one = measured[place]
-            draw_reliability(upper, one, styles[spec])
-            draw_counts(lower, one, styles[spec])
+            _draw_reliability(upper, one, styles[spec])
+            _draw_counts(lower, one, styles[spec])
             upper.set_title(f"{shorten(spec)}\nECE {one.ece:.3f}")
             if column == 0:
                 upper.set_ylabel("winner is right, %")
@@ -242,6 +227,69 @@ def _calibration_figure(run: Summary) -> Drawing | Absent:
         f"Reliability diagrams of the majority vote. Expected calibration error: {errors}.",
         render("calibration", (WIDTH, 3.6 * bands), shape, draw, sharex=True, height_ratios=ratios),
     )
+
+
+def _draw_interval(axes: "Axes", place: int, measured: Interval, style: SeriesStyle) -> None:
+    """Draw a value with its interval as a vertical bar."""
+    axes.plot([place, place], [measured.low, measured.high], color=style.colour, linewidth=2)
+    axes.plot([place], [measured.value], color=style.colour, marker=style.marker, markersize=7)
+
+
+def _draw_violins(axes: "Axes", questions: Sequence[Sequence[float]], style: SeriesStyle) -> None:
+    """Draw the distribution over questions for each thought; input (questions, thoughts)."""
+    thoughts = [list(column) for column in zip(*questions, strict=True)]
+    places = list(range(1, len(thoughts) + 1))
+    drawn: Any = axes.violinplot(thoughts, places, widths=0.8, showextrema=False)
+    for body in drawn["bodies"]:
+        body.set(facecolor=style.colour, edgecolor=style.colour, alpha=0.35)
+    medians = [sorted(column)[len(column) // 2] for column in thoughts]
+    axes.plot(places, medians, color=style.colour, marker=style.marker, linewidth=0.9)
+    axes.axhline(1.0, color=MUTED, linewidth=0.9, linestyle=":")
+    axes.set_xticks(places)
+    axes.set_xlabel("thought")
+
+
+def _draw_reliability(axes: "Axes", measured: Reliability, style: SeriesStyle) -> None:
+    """Draw accuracy against vote share; the diagonal is perfect calibration."""
+    points = [
+        (one.share * 100, one.accuracy * 100)
+        for one in measured.bins
+        if one.share is not None and one.accuracy is not None
+    ]
+    axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.9, linestyle=":")
+    axes.plot(
+        [share for share, _ in points],
+        [accuracy for _, accuracy in points],
+        color=style.colour,
+        linestyle=style.dash,
+        marker=style.marker,
+    )
+    axes.set_xlim(-3, 103)
+    axes.set_ylim(-3, 103)
+    axes.set_xticks([0, 50, 100])
+    axes.set_yticks([0, 25, 50, 75, 100])
+
+
+def _draw_counts(axes: "Axes", measured: Reliability, style: SeriesStyle) -> None:
+    """Draw the number of questions in each bin."""
+    for one in measured.bins:
+        middle, width = (one.low + one.high) * 50, (one.high - one.low) * 90
+        axes.bar([middle], [one.count], width=width, color=style.colour, alpha=0.45)
+        if one.count:
+            axes.annotate(
+                str(one.count),
+                (middle, one.count),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=6,
+                color=INK,
+            )
+    axes.set_xlabel("share of the winner, %")
+    axes.tick_params(labelbottom=True)  # in every row of panels, not only the last
+    axes.margins(y=0.25)
+    axes.set_yticks([])
+    axes.grid(visible=False)
 
 
 def _styles(run: Summary) -> dict[str, SeriesStyle]:

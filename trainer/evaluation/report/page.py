@@ -3,7 +3,7 @@
 The layout is in templates/, which also escape all text.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +31,21 @@ from trainer.evaluation.report.tables import (
 )
 from trainer.evaluation.summary import SamplerResult, Summary, read_run, read_snr
 
-__all__ = ["headline", "key_numbers", "render_page", "write_figures", "write_report", "write_text"]
+__all__ = ["headline", "key_numbers", "render_page", "write_file", "write_page", "write_report"]
 
 
 def write_report(out: Path) -> Path:
     """Write figures/*.png, figures/*.svg and report.html of the run in `out`; return the page."""
     run = read_run(out)
     figures = draw_figures(run, read_snr(out / "results.jsonl"))
-    write_figures(figures, out / "figures")
-    page = render_page(
+    return write_page(
+        out,
         "report.html.j2",
+        figures,
         title=f"{run.model.name} on {run.data.name}",
         description=_description(run),
         headline=headline(run),
         key_numbers=key_numbers(run),
-        figures=figures,
         tables=[
             accuracy_table(run),
             operations_table(run),
@@ -58,39 +58,38 @@ def write_report(out: Path) -> Path:
         word_tables=[malformed_table(run), config_table(run)],
         command=command(run, "DIR"),
     )
-    path = out / "report.html"
-    write_text(path, page)
-    return path
+
+
+def write_page(
+    out: Path, template: str, figures: Sequence[Drawing | Absent], **values: Any
+) -> Path:
+    """Write report.html and its figures as PNG and SVG into `out`; return the page."""
+    for one in figures:
+        if isinstance(one, Drawing):
+            path = out / "figures" / one.picture.name
+            write_file(path.with_suffix(".svg"), one.picture.svg.encode())
+            write_file(path.with_suffix(".png"), one.picture.png)
+    page = render_page(template, theme=theme_css(), figures=figures, **values)
+    write_file(out / "report.html", page.encode())
+    return out / "report.html"
 
 
 def render_page(template: str, **values: Any) -> str:
-    """Render a template of this package; text is escaped unless it is Markup."""
+    """Render a template of this package; in HTML, text is escaped unless it is Markup."""
     environment = Environment(
         loader=PackageLoader("trainer.evaluation.report"),
-        autoescape=True,
+        autoescape=lambda name: name is None or ".html." in name,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    return environment.get_template(template).render(theme=theme_css(), **values)
+    return environment.get_template(template).render(values)
 
 
-def write_figures(drawn: Iterable[Drawing | Absent], folder: Path) -> None:
-    """Write each figure as PNG and SVG."""
-    for one in drawn:
-        if isinstance(one, Drawing):
-            picture = one.picture
-            write_text(folder / f"{picture.name}.svg", picture.svg)
-            _write(folder / f"{picture.name}.png", picture.png)
-
-
-def write_text(path: Path, text: str) -> None:
+def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically; an OSError becomes an error that names the file."""
-    _write(path, text.encode())
 
-
-def _write(path: Path, content: bytes) -> None:
     def fill(temporary: Path) -> None:
         temporary.write_bytes(content)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from markupsafe import Markup
 
 from latent.errors import UnsupportedError
-from trainer.evaluation.statistics import Interval, Reliability
+from trainer.evaluation.statistics import Interval
 from trainer.evaluation.summary import Series
 
 if TYPE_CHECKING:
@@ -21,28 +21,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "INK",
+    "MUTED",
     "WIDTH",
     "Absent",
     "Drawing",
+    "Panel",
     "Picture",
     "SeriesStyle",
     "budget_axis",
     "draw_baseline",
-    "draw_counts",
-    "draw_interval",
-    "draw_reliability",
     "draw_series",
-    "draw_violins",
     "legend",
     "legend_rows",
     "render",
+    "render_panels",
     "series_styles",
     "shorten",
     "theme_css",
 ]
 
 WIDTH = 8.6  # inches
-_INK, _MUTED, _GRID, _PAPER = "#1f2328", "#69707a", "#dfe3e8", "#fffffe"
+_BASELINE = "deterministic"
+INK, MUTED, _GRID, _PAPER = "#1f2328", "#69707a", "#dfe3e8", "#fffffe"
 # (name, colour on a light page, on a dark page). They differ in lightness as well as hue, for
 # colour-blind readers.
 _LEARNED = (
@@ -57,8 +58,8 @@ _BASELINES = (
     ("baseline-4", "#7a4a2b", "#cfa384"),
 )
 _THEME = (
-    ("ink", _INK, "#e6e8eb"),
-    ("muted", _MUTED, "#9aa3ad"),
+    ("ink", INK, "#e6e8eb"),
+    ("muted", MUTED, "#9aa3ad"),
     ("grid", _GRID, "#343a42"),
     ("paper", _PAPER, "transparent"),
     *_LEARNED,
@@ -76,11 +77,11 @@ _RC: dict[Any, Any] = {
     "text.parse_math": False,  # a sampler's path may contain a dollar sign
     "font.family": ["DejaVu Sans"],
     "font.size": 9,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.titlecolor": _INK,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
     "axes.titlesize": 9.5,
-    "axes.edgecolor": _MUTED,
+    "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
@@ -89,12 +90,12 @@ _RC: dict[Any, Any] = {
     "axes.axisbelow": True,
     "grid.color": _GRID,
     "grid.linewidth": 0.7,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
     "legend.frameon": False,
-    "legend.labelcolor": _INK,
+    "legend.labelcolor": INK,
     "lines.linewidth": 1.7,
     "lines.markersize": 4.5,
 }
@@ -116,6 +117,15 @@ class Picture:
     name: str
     svg: str
     png: bytes
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves against the budget in one panel of a figure."""
+
+    title: str
+    curves: Sequence[tuple[str, Series]]  # with the names of their styles
+    accuracy: Interval | None = None  # of the deterministic trajectory, drawn as a horizontal line
 
 
 @dataclass(frozen=True)
@@ -211,6 +221,44 @@ def render(
     return Picture(name=name, svg=svg.getvalue(), png=png.getvalue())
 
 
+def render_panels(
+    name: str,
+    shown: Sequence[Panel],
+    styles: Mapping[str, SeriesStyle],
+    *,
+    ylabel: str,
+    heights: tuple[float, float],
+    max_columns: int = 1,
+    scale: float = 100.0,
+) -> Picture:
+    """Render a grid of panels; `heights` in inches: of a row of panels, and added to all rows."""
+    columns = min(max_columns, len(shown))
+    rows = -(-len(shown) // columns)
+    is_narrow = max_columns > 1
+
+    def draw(figure: "Figure", panels: "list[Axes]") -> None:
+        for axes, panel in zip(panels, shown, strict=False):
+            if panel.accuracy is not None:
+                draw_baseline(axes, panel.accuracy)
+            for label, series in panel.curves:
+                draw_series(axes, series, styles[label], scale=scale)
+            budgets = (n for _, series in panel.curves for n in series)
+            budget_axis(axes, budgets, is_narrow=is_narrow)
+            axes.set_title(shorten(panel.title))
+        for axes in panels[len(shown) :]:
+            axes.set_visible(False)
+        if is_narrow:
+            figure.supylabel(ylabel, fontsize=9)
+        else:
+            panels[0].set_ylabel(ylabel)
+        if scale == 1.0:
+            panels[0].set_ylim(bottom=0)
+        legend(figure, styles, has_baseline=shown[0].accuracy is not None)
+
+    height = heights[0] * rows + heights[1] + 0.2 * legend_rows(styles)
+    return render(name, (WIDTH, height), (rows, columns), draw, sharey=is_narrow)
+
+
 def draw_series(axes: "Axes", series: Series, style: SeriesStyle, *, scale: float = 100.0) -> None:
     """Draw a measure against the budget, with its 95% band."""
     at = list(series)
@@ -234,7 +282,7 @@ def draw_series(axes: "Axes", series: Series, style: SeriesStyle, *, scale: floa
 
 def draw_baseline(axes: "Axes", accuracy: Interval) -> None:
     """Draw the deterministic accuracy as a horizontal line."""
-    axes.axhline(accuracy.value * 100, color=_MUTED, linewidth=1.1, linestyle=(0, (1, 1.5)))
+    axes.axhline(accuracy.value * 100, color=MUTED, linewidth=1.1, linestyle=(0, (1, 1.5)))
 
 
 def budget_axis(axes: "Axes", budgets: Iterable[int], *, is_narrow: bool = False) -> None:
@@ -248,71 +296,8 @@ def budget_axis(axes: "Axes", budgets: Iterable[int], *, is_narrow: bool = False
     axes.set_xlabel("budget N")
 
 
-def draw_interval(axes: "Axes", place: int, measured: Interval, style: SeriesStyle) -> None:
-    """Draw a value with its interval as a vertical bar."""
-    axes.plot([place, place], [measured.low, measured.high], color=style.colour, linewidth=2)
-    axes.plot([place], [measured.value], color=style.colour, marker=style.marker, markersize=7)
-
-
-def draw_violins(axes: "Axes", questions: Sequence[Sequence[float]], style: SeriesStyle) -> None:
-    """Draw the distribution over questions for each thought; input (questions, thoughts)."""
-    thoughts = [list(column) for column in zip(*questions, strict=True)]
-    places = list(range(1, len(thoughts) + 1))
-    drawn: Any = axes.violinplot(thoughts, places, widths=0.8, showextrema=False)
-    for body in drawn["bodies"]:
-        body.set(facecolor=style.colour, edgecolor=style.colour, alpha=0.35)
-    medians = [sorted(column)[len(column) // 2] for column in thoughts]
-    axes.plot(places, medians, color=style.colour, marker=style.marker, linewidth=0.9)
-    axes.axhline(1.0, color=_MUTED, linewidth=0.9, linestyle=":")
-    axes.set_xticks(places)
-    axes.set_xlabel("thought")
-
-
-def draw_reliability(axes: "Axes", measured: Reliability, style: SeriesStyle) -> None:
-    """Draw accuracy against vote share; the diagonal is perfect calibration."""
-    points = [
-        (one.share * 100, one.accuracy * 100)
-        for one in measured.bins
-        if one.share is not None and one.accuracy is not None
-    ]
-    axes.plot([0, 100], [0, 100], color=_MUTED, linewidth=0.9, linestyle=":")
-    axes.plot(
-        [share for share, _ in points],
-        [accuracy for _, accuracy in points],
-        color=style.colour,
-        linestyle=style.dash,
-        marker=style.marker,
-    )
-    axes.set_xlim(-3, 103)
-    axes.set_ylim(-3, 103)
-    axes.set_xticks([0, 50, 100])
-    axes.set_yticks([0, 25, 50, 75, 100])
-
-
-def draw_counts(axes: "Axes", measured: Reliability, style: SeriesStyle) -> None:
-    """Draw the number of questions in each bin."""
-    for one in measured.bins:
-        middle, width = (one.low + one.high) * 50, (one.high - one.low) * 90
-        axes.bar([middle], [one.count], width=width, color=style.colour, alpha=0.45)
-        if one.count:
-            axes.annotate(
-                str(one.count),
-                (middle, one.count),
-                xytext=(0, 2),
-                textcoords="offset points",
-                ha="center",
-                fontsize=6,
-                color=_INK,
-            )
-    axes.set_xlabel("share of the winner, %")
-    axes.tick_params(labelbottom=True)  # in every row of panels, not only the last
-    axes.margins(y=0.25)
-    axes.set_yticks([])
-    axes.grid(visible=False)
-
-
 def legend(
-    figure: "Figure", styles: Mapping[str, SeriesStyle], *, baseline: str | None = None
+    figure: "Figure", styles: Mapping[str, SeriesStyle], *, has_baseline: bool = False
 ) -> None:
     """Draw one legend below all panels."""
     from matplotlib.lines import Line2D
@@ -322,16 +307,16 @@ def legend(
         for style in styles.values()
     ]
     labels = [shorten(name) for name in styles]
-    if baseline is not None:
-        handles.append(Line2D([], [], color=_MUTED, linewidth=1.1, linestyle=(0, (1, 1.5))))
-        labels.append(baseline)
+    if has_baseline:
+        handles.append(Line2D([], [], color=MUTED, linewidth=1.1, linestyle=(0, (1, 1.5))))
+        labels.append(_BASELINE)
     columns = _legend_columns(labels)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3.2)
 
 
 def legend_rows(names: Iterable[str]) -> int:
     """Number of rows of a legend with these names and a baseline."""
-    labels = [*(shorten(name) for name in names), "deterministic"]
+    labels = [*(shorten(name) for name in names), _BASELINE]
     return -(-len(labels) // _legend_columns(labels))
 
 

@@ -176,22 +176,20 @@ def paired_table(run: Summary) -> Table | None:
     pairs = run.first_seeds().paired
     if not pairs:
         return None
-    rows = []
-    for pair in pairs:
-        difference = points(pair.interval, is_share=_is_share(pair.measure))
-        rows.append(
-            (
-                Cell(f"{pair.against} − {pair.sampler}"),
-                Cell(pair.measure),
-                difference,
-                Cell(_verdict(pair.interval), is_strong=difference.is_strong),
-            )
+    rows = tuple(
+        (
+            Cell(f"{pair.against} − {pair.sampler}"),
+            Cell(pair.measure),
+            points(pair.interval, is_share=_is_share(pair.measure)),
+            Cell(_verdict(pair.interval), is_strong=pair.interval.excludes_zero),
         )
+        for pair in pairs
+    )
     note = (
         "Paired bootstrap over questions with 95% intervals, in percentage points (gain: log-odds). "
         "“Higher” and “lower” mean that the interval excludes 0."
     )
-    return Table("Against GTS", note, ("pair", "measure", "difference", "verdict"), tuple(rows))
+    return Table("Against GTS", note, ("pair", "measure", "difference", "verdict"), rows)
 
 
 def seed_table(seeds: Seeds) -> Table:
