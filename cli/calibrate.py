@@ -1,4 +1,4 @@
-"""`gts calibrate`: fits how likely voted answers are right, on held-out questions."""
+"""`gts calibrate`: fits the probability that a voted answer is right, on held-out questions."""
 
 import os
 from pathlib import Path
@@ -26,13 +26,17 @@ def calibrate_command(
     ] = None,
     data: Annotated[
         str,
-        typer.Option(help="Held-out questions: embedded:validation, or a file of rows."),
+        typer.Option(
+            help="Held-out questions, at least 50: embedded:validation, or a file of rows."
+        ),
     ] = "embedded:validation",
     budgets: Annotated[
-        str, typer.Option(help="Budgets to fit together; those outside are clamped to them.")
+        str, typer.Option(help="Budgets to fit together; other budgets are clamped to their range.")
     ] = "1,2,4,8,16,32,64",
-    limit: Annotated[int, typer.Option(min=1, help="How many of the questions to use.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Of the trajectories.")] = 0,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Number of questions; a warning below 200.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the trajectories.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -59,7 +63,7 @@ def calibrate_command(
     gts calibrate --model cot-tiny --limit 300 --budgets 1,2,4,8,16 --out calibration.json
     """
     from latent.zoo import resolve_model
-    from trainer.evaluation.calibrate import (
+    from trainer.evaluation.calibration import (
         CalibrationRun,
         calibrate,
         parse_budgets,
@@ -71,25 +75,19 @@ def calibrate_command(
     specs = None if samplers is None else parse_samplers(samplers)
     asked = parse_budgets(budgets)
     reasoner = load_reasoner(model, device, dtype, threads)
-    run = CalibrationRun(
-        samplers=specs or (reasoner.sampler().spec,),
-        data=data,
-        budgets=asked,
-        limit=limit,
-        seed=seed,
-        out=place,
-    )
+    chosen = specs or (reasoner.sampler().spec,)
+    run = CalibrationRun(chosen, data, asked, limit=limit, seed=seed, out=place)
     _print(calibrate(reasoner, folder, run), place)
 
 
 def _place(model: str, folder: Path, out: Path | None) -> Path:
-    """Path of the file to write; refused at once if it cannot be written."""
+    """The file to write; refused now, before hours of work, if it cannot be written."""
     from latent.calibration_file import FILE_NAME
     from latent.errors import InputError
     from latent.zoo import embedded_models
 
     if out is None and model in embedded_models():
-        raise InputError(f"{model} is embedded, and not yours to change; give --out FILE")
+        raise InputError(f"{model} is embedded and part of the installation; give --out FILE")
     place = out or folder / FILE_NAME
     place = place / FILE_NAME if place.is_dir() else place
     if not os.access(place.parent, os.W_OK):

@@ -1,4 +1,4 @@
-"""`gts compare`: several evaluations in one report."""
+"""`gts compare`: compares several evaluations in one report."""
 
 from pathlib import Path
 from typing import Annotated

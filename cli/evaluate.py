@@ -1,37 +1,41 @@
-"""`gts evaluate`: measures samplers on a set of questions; under torchrun, on several ranks."""
+"""`gts evaluate`: measures samplers on a set of questions; also under torchrun, on several ranks."""
 
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.options import Json, Model, Threads
+from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from trainer.evaluation.statistics import Interval
+    from trainer.evaluation.summary import Summary
+
 
 def evaluate_command(
-    model: Model,
+    samplers: Annotated[
+        str,
+        typer.Option(help="With commas: deterministic,dropout:0.1,gaussian,gts,gts:./DIR,token."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
+    model: Model = DEFAULT_MODEL,
     data: Annotated[
         str,
         typer.Option(
             help="embedded[:test|validation|ood|train], or a file: GSM8K, GSM8K-Aug lines, SVAMP, "
             "MultiArith, GSM-Hard, or JSONL with question and answer."
         ),
-    ],
-    samplers: Annotated[
-        str,
-        typer.Option(help="With commas: deterministic,dropout:0.1,gaussian,gts,gts:./DIR,token."),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
+    ] = "embedded:test",
     budget: Annotated[int, typer.Option(help="How many trajectories each question gets.")] = 128,
     limit: Annotated[
-        int | None, typer.Option(help="Only the first so many questions (embedded: 1000).")
+        int | None, typer.Option(help="Number of questions; all by default (embedded: 1000).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the trajectories and of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the trajectories and of the bootstrap.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "cpu",
     threads: Threads = None,
     lanes: Annotated[int, typer.Option(help="How many trajectories run at a time.")] = 512,
@@ -39,8 +43,7 @@ def evaluate_command(
 ) -> None:
     """Measure samplers on a set of questions: pass@N, votes, SG, JS, with 95% intervals.
 
-    Example: gts evaluate -m my-coconut --data embedded --samplers deterministic,dropout:0.1,gts
-    --budget 32 --out runs/embedded
+    Example: gts evaluate --samplers deterministic,dropout:0.1,gts --budget 32 --out runs/embedded
 
     Ranks: torchrun --nproc-per-node 2 --no-python gts evaluate …
     """
@@ -61,7 +64,7 @@ def evaluate_command(
 
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         summary = evaluate(config, out)
-    if summary is None:  # another rank tells
+    if summary is None:  # rank 0 reports
         return
     from trainer.evaluation.report.page import write_report
 
@@ -71,51 +74,47 @@ def evaluate_command(
 
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
-    _print(summary, report)
+    from trainer.evaluation.summary import read_run
+
+    _print(read_run(out), report)
 
 
-def _print(summary: dict[str, Any], report: Path) -> None:
+def _print(run: "Summary", report: Path) -> None:
     from rich.console import Console
 
     console = Console(soft_wrap=True)
-    data, malformed = summary["data"], len(summary["data"]["malformed"])
+    malformed = len(run.data.malformed)
     left_out = f", {malformed} left out" if malformed else ""
     console.print(
-        f"{summary['model']['name']} on {data['name']}: {data['rows']} questions{left_out}; "
-        f"deterministic accuracy {_percent(summary['deterministic']['accuracy'])}",
+        f"{run.model.name} on {run.data.name}: {run.data.rows} questions{left_out}; "
+        f"deterministic accuracy {_percent(run.accuracy)}",
         highlight=False,
     )
-    console.print(_table(summary))
+    console.print(_table(run))
     console.print(f"report in {report}", highlight=False)
 
 
-def _table(summary: dict[str, Any]) -> "Table":
+def _table(run: "Summary") -> "Table":
     from rich.table import Table
 
-    budget = str(summary["config"]["budget"])
+    budget = run.config.budget
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("sampler", overflow="fold")  # two long paths may differ in their last letter
+    table.add_column("sampler", overflow="fold")  # cut off, two long paths might look equal
     for title in ("mean@1", f"pass@{budget}", f"majority@{budget}", "SG", "SG>0.5", "JS"):
         table.add_column(title, justify="right", no_wrap=True)
-    for spec, found in summary["samplers"].items():
-        if budget not in found["pass_at"]:  # the deterministic one, which stands above
-            continue
+    for one in run.sampling:
         table.add_row(
-            spec,
-            f"{100 * found['pass_at']['1']['value']:.1f}",
-            _percent(found["pass_at"][budget]),
-            _percent(found["votes"]["majority"][budget]),
-            _plain(found["gain"]),
-            _plain(found["gain_rate"]),
-            _plain(found["js"]),
+            one.spec,
+            f"{100 * one.pass_at[1].value:.1f}",
+            _percent(one.pass_at[budget]),
+            _percent(one.majority[budget]),
+            *(
+                "–" if found is None else f"{found.value:.2f}"
+                for found in (one.gain, one.gain_rate, one.js)
+            ),
         )
     return table
 
 
-def _percent(found: dict[str, float]) -> str:
-    value, low, high = (100 * found[name] for name in ("value", "low", "high"))
-    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
-
-
-def _plain(found: dict[str, float] | None) -> str:
-    return "–" if found is None else f"{found['value']:.2f}"
+def _percent(found: "Interval") -> str:
+    return f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"

@@ -1,6 +1,6 @@
-"""How likely a voted answer is right: a small monotone model of the vote. Pure, needs no torch.
+"""Probability that a voted answer is right: a monotone logistic model of the vote. Needs no torch.
 
-Fitting is `trainer.evaluation.calibrate`, keeping it `latent.calibration_file`.
+It is fitted in `trainer.evaluation.calibration` and stored by `latent.calibration_file`.
 """
 
 import math
@@ -27,26 +27,27 @@ __all__ = [
     "features",
 ]
 
-# Confidences this near to 0 or 1 count as equal: float32 tells no more of them.
+# Confidences are clamped to this distance from 0 and 1, which is the precision of float32.
 _EDGE = 1e-6
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a vote shows of its winner."""
+    """Properties of a vote and its winner from which the probability is computed."""
 
     share: float
     confidence: float
     budget: int  # trajectories that voted
-    is_unperturbed: bool  # the deterministic trajectory, alone
+    is_unperturbed: bool  # only the deterministic trajectory voted
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The log-odds of being right, one weight for each of `features`; those of `MONOTONE` are ≥ 0.
+    """Weights of `features` in the log-odds of being right.
 
-    `_few` is the weight at the smallest budget fitted, `_many` at the largest; in between it is
-    linear in log₂ of the budget. So share and confidence can only raise the probability.
+    `_few` is the weight at the smallest fitted budget, `_many` at the largest; in between it is
+    interpolated linearly in log₂ of the budget. The weights in `MONOTONE` are ≥ 0, so a larger
+    share or confidence never lowers the probability.
     """
 
     intercept: float
@@ -63,51 +64,51 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted model of one (sampler, vote), and how well it does out of fold."""
+    """The fitted model of one (sampler, vote), and its cross-validated calibration error."""
 
     sampler: str
     vote: VoteKind
     sampler_fingerprint: str | None  # of a learned sampler's weights
     coefficients: Coefficients
-    budgets: tuple[int, int]  # the smallest and the largest fitted; others are clamped to them
+    budgets: tuple[int, int]  # the smallest and the largest fitted; others are clamped
     ece: float
-    share_ece: float  # what the share itself would have, on the same votes
+    share_ece: float  # of the vote share, on the same votes
     questions: int
     data: str
     seed: int
 
     def probability(self, evidence: Evidence) -> float:
-        """Give the probability that the voted answer is right."""
+        """Probability that the voted answer is right."""
         weights = np.array(astuple(self.coefficients))
         logit = float(weights @ features(evidence, self.budgets))
-        odds = math.exp(-abs(logit))  # of the rarer side, so that nothing overflows
+        odds = math.exp(-abs(logit))  # at most 1, so that exp does not overflow
         return (1.0 if logit >= 0 else odds) / (1 + odds)
 
 
 @dataclass(frozen=True)
 class Calibrations:
-    """All that `calibration.json` holds."""
+    """The content of `calibration.json`."""
 
     reasoner_fingerprint: str
     fitted: tuple[Calibration, ...] = ()
 
     def find(self, spec: SamplerSpec, vote: VoteKind) -> Calibration | None:
-        """Give the calibration of a sampler and a vote, if there is one."""
+        """The calibration of a sampler and a vote; None if it was not fitted."""
         key = (calibrated_name(spec), vote)
         return next((one for one in self.fitted if (one.sampler, one.vote) == key), None)
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """How far to trust an answer, and what that number is."""
+    """Confidence in an answer, and how it was computed."""
 
     value: float
     kind: Literal["share", "calibrated"]
 
 
 def confidence_of(tally: Tally, calibration: Calibration | None) -> Confidence:
-    """Give the probability that the winner is right, or its share where none was fitted."""
-    if tally.winner.answer is None:  # what cannot be read is not right
+    """Calibrated probability that the winner is right; its vote share without a calibration."""
+    if tally.winner.answer is None:  # an unparsable answer is not right
         return Confidence(0.0, "share" if calibration is None else "calibrated")
     if calibration is None:
         return Confidence(tally.winner.share, "share")
@@ -115,7 +116,7 @@ def confidence_of(tally: Tally, calibration: Calibration | None) -> Confidence:
 
 
 def evidence_of(tally: Tally) -> Evidence:
-    """Give what a vote shows of its winner."""
+    """Evidence for the winner of a vote."""
     winner = tally.winner
     return Evidence(
         share=winner.share,
@@ -126,11 +127,11 @@ def evidence_of(tally: Tally) -> Evidence:
 
 
 def features(evidence: Evidence, budgets: tuple[int, int]) -> NDArray[np.float64]:
-    """Give what each of the coefficients weighs: (8,)."""
+    """Features of a vote, in the order of `Coefficients`: (8,)."""
     low, high = budgets
     budget = min(max(evidence.budget, low), high)
     late = math.log2(budget / low) / math.log2(high / low) if high > low else 0.0
-    # One vote more for either side: a share of 1 says less when few have voted.
+    # Add-one smoothing: a share of 1 is weaker evidence when there are few votes.
     share = _logit((budget * evidence.share + 1) / (budget + 2))
     confidence = _logit(min(max(evidence.confidence, _EDGE), 1 - _EDGE))
     return np.array(
@@ -152,6 +153,6 @@ def _logit(probability: float) -> float:
 
 
 def calibrated_name(spec: SamplerSpec) -> str:
-    """Give the one name under which a sampler's calibration is kept."""
+    """Name of a sampler in calibration.json; gts:default is called gts."""
     is_default = spec.kind == "gts" and spec.name == DEFAULT_SAMPLER
     return "gts" if is_default else str(spec)

@@ -1,6 +1,6 @@
-"""`calibration.json` in a reasoner's folder: read strictly, written atomically. Needs no torch.
+"""Reads and writes `calibration.json`; every field is checked. Needs no torch.
 
-It is outside the reasoner's fingerprint, and names the one that it was fitted for.
+The file is not part of the reasoner's fingerprint; it names the fingerprint that it was fitted for.
 """
 
 import math
@@ -29,7 +29,7 @@ FORMAT_VERSION = 1
 
 
 def load_calibrations(folder: Path, reasoner_fingerprint: str) -> Calibrations:
-    """Read a reasoner folder's calibrations, none if it has no file; refuse any that do not fit it."""
+    """Read the calibrations of a reasoner folder; refuse those of another reasoner or sampler."""
     path = folder / FILE_NAME
     if not path.exists():
         return Calibrations(reasoner_fingerprint)
@@ -46,7 +46,7 @@ def load_calibrations(folder: Path, reasoner_fingerprint: str) -> Calibrations:
 
 
 def misfit(calibration: Calibration, folder: Path) -> str | None:
-    """Say why a calibration is not for a folder's samplers as they are now; None if it is."""
+    """Why a calibration is not valid for the samplers in `folder`; None if it is valid."""
     spec = SamplerSpec.parse(calibration.sampler)
     if spec.kind != "gts":
         return None
@@ -64,7 +64,7 @@ def write_calibrations(path: Path, calibrations: Calibrations) -> None:
 
 
 def read_calibrations(path: Path) -> Calibrations:
-    """Read `calibration.json`, or say which of its fields is wrong."""
+    """Read `calibration.json`; errors name the field."""
     data = read_json(path)
     try:
         values = _fields(data, ("format", "reasoner_fingerprint", "fitted"), "")

@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_calibrated_folder_solves_with_a_probability(
     gts: Gts, folder: Path, tmp_path: Path
 ) -> None:
-    rows = [{"question": f"{QUESTIONS[0]} {n}", "answer": n} for n in range(40)]
+    rows = [{"question": f"{QUESTIONS[0]} {n}", "answer": n} for n in range(50)]
     data = tmp_path / "held-out.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ask = ("solve", QUESTIONS[0], "-n", 4, "-m", folder, "-s", "gaussian:1.0", "--seed", 3)

@@ -1,4 +1,4 @@
-"""`gts compare`: several evaluations in one report."""
+"""`gts compare`: the report, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def runs(tmp_path: Path) -> list[Path]:
     return [write_run(tmp_path / "a", SMALL), write_run(tmp_path / "b", TEXT)]
 
 
-def test_runs_stand_side_by_side(runs, tmp_path):
+def test_runs_are_shown_side_by_side(runs, tmp_path):
     out = tmp_path / "out"
     assert compare(*runs, "--out", out).strip() == str(out / "report.html")
     text = (out / "report.html").read_text()
@@ -50,7 +50,7 @@ def test_runs_stand_side_by_side(runs, tmp_path):
     }
 
 
-def test_runs_of_the_same_model_and_data_go_by_their_folders(tmp_path):
+def test_runs_of_the_same_model_and_data_are_named_by_their_folders(tmp_path):
     runs = [write_run(tmp_path / name, SMALL.changed(seed=n)) for n, name in enumerate("xy")]
     compare(*runs, "--out", tmp_path / "out")
     text = (tmp_path / "out" / "report.html").read_text()
@@ -81,7 +81,12 @@ def test_a_folder_that_is_no_finished_evaluation_is_named(runs, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_report_that_has_no_place_is_one_clear_line(runs, tmp_path):
+def test_a_missing_folder_is_named_even_if_it_is_the_only_one(tmp_path):
+    with pytest.raises(NotFoundError, match="none is no folder"):
+        compare(tmp_path / "none", "--out", tmp_path / "out")
+
+
+def test_an_output_folder_that_is_a_file_is_refused(runs, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         compare(*runs, "--out", tmp_path / "file")
@@ -89,5 +94,5 @@ def test_a_report_that_has_no_place_is_one_clear_line(runs, tmp_path):
 
 def test_one_folder_or_the_same_twice_is_refused(runs, tmp_path):
     for given in (runs[:1], [runs[0], runs[0]], [*runs, runs[0].parent / "b" / ".." / "a"]):
-        with pytest.raises(InputError, match="two or more folders"):
+        with pytest.raises(InputError, match=f"two or more folders .*; got {runs[0]}"):
             compare(*given, "--out", tmp_path / "out")

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from latent.store import save_reasoner
+from latent.zoo import DEFAULT_MODEL
 from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_counting_reasoner
+from trainer.evaluation.config import EvaluationConfig
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,29 @@ def test_a_run_leaves_its_files_and_json_alone_on_standard_output(
     assert "8/8" in err
 
 
-def test_a_run_ends_with_a_table_and_the_way_to_the_report(
+def test_model_and_data_have_defaults(
+    gts: Gts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs: list[EvaluationConfig] = []
+    monkeypatch.setattr("trainer.evaluation.run.evaluate", lambda config, _: configs.append(config))
+    code, _, err = gts("evaluate", "--samplers", "gts", "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert [(one.model, one.data) for one in configs] == [(DEFAULT_MODEL, "embedded:test")]
+
+
+def test_the_progress_bar_says_that_it_evaluates(
+    gts: Gts, model: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich draws the bar
+    monkeypatch.setattr("trainer.evaluation.report.page.write_report", lambda out: out)
+    words = ("-m", model, "--data", rows, "--samplers", "deterministic", "--out", tmp_path / "out")
+    code, printed, err = gts("evaluate", *words)
+    assert (code, err) == (0, "")
+    assert "evaluating" in printed
+    assert "training" not in printed
+
+
+def test_a_run_ends_with_a_table_and_the_path_of_the_report(
     gts: Gts, model: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"

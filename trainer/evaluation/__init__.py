@@ -1,1 +1,1 @@
-"""Measures samplers on a set of questions, and reports what came out."""
+"""Measures samplers on a set of questions, calibrates their votes and reports the results."""

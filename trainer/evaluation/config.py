@@ -1,4 +1,4 @@
-"""What an evaluation is asked to do: checked here, before anything is loaded."""
+"""Settings of one evaluation, checked before anything is loaded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ GAIN_BUDGET = 32
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """One evaluation, as the command line says it."""
+    """Settings of `gts evaluate`."""
 
     model: str
     data: str
@@ -37,23 +37,22 @@ class EvaluationConfig:
             )
         if not 0 <= self.seed <= MAX_SEED:
             raise InputError(f"seed must be between 0 and {MAX_SEED}", param="seed")
-        if self.lanes < 1:
-            raise InputError(f"lanes must be at least 1, got {self.lanes}", param="lanes")
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"limit must be at least 1, got {self.limit}", param="limit")
+        for name, value in (("lanes", self.lanes), ("limit", self.limit)):
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}", param=name)
 
     @property
     def gain_budget(self) -> int:
-        """How many of the samples are probed."""
+        """Number of samples on which SG and JS are measured."""
         return min(GAIN_BUDGET, self.budget)
 
     @property
     def chunk_size(self) -> int:
-        """How many questions run at once: as many as fill a pass with probed lanes."""
+        """Number of questions per rollout: as many as fill `lanes` with measured trajectories."""
         return max(1, self.lanes // (1 + self.gain_budget))
 
     def to_json(self) -> dict[str, Any]:
-        """Give what the summary keeps."""
+        """Settings as summary.json stores them."""
         return {
             **vars(self),
             "samplers": [str(spec) for spec in self.samplers],
@@ -63,12 +62,12 @@ class EvaluationConfig:
 
 
 def budgets_of(budget: int) -> list[int]:
-    """Give the budgets that are reported: 1, 2, 4 … and the whole."""
+    """Budgets to report: the powers of 2 below `budget`, and `budget` itself."""
     return [*(2**k for k in range(budget.bit_length()) if 2**k < budget), budget]
 
 
 def parse_samplers(text: str) -> tuple[SamplerSpec, ...]:
-    """Read specs with commas between them; refuse none at all, and the same one twice."""
+    """Parse comma-separated sampler specs; refuse an empty list and duplicates."""
     specs = tuple(SamplerSpec.parse(part) for part in text.split(",") if part.strip())
     if not specs:
         raise SpecError("no sampler is named; use deterministic,gaussian,gts", param="samplers")
@@ -77,7 +76,7 @@ def parse_samplers(text: str) -> tuple[SamplerSpec, ...]:
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Refuse a name that stands twice."""
-    twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
-    if twice is not None:
-        raise SpecError(f"sampler {twice!r} is named twice", param="samplers")
+    """Refuse duplicate names."""
+    duplicate = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if duplicate is not None:
+        raise SpecError(f"sampler {duplicate!r} is named twice", param="samplers")

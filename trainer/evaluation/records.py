@@ -1,38 +1,47 @@
-"""One result: what one sampler did on one question. Its line in results.jsonl, and how it is judged."""
+"""Results of an evaluation, one record per (sampler, question), and the folder that stores them."""
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import get_args
+from pathlib import Path
+from typing import Any, TextIO, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from latent.answers import format_answer, same_answer, show_answer
+from latent.errors import FormatError, MismatchError
 from latent.exploration import Exploration
+from latent.files import read_json, write_json, write_text
 from latent.quality import unique_answers
 from latent.votes import Ballot, VoteKind, tally
 from trainer.evaluation.config import budgets_of
+from trainer.runs.ranks import Ranks
 
-__all__ = ["Question", "Record", "judge"]
+__all__ = ["EvaluationFolder", "Question", "Record", "first_error", "judge"]
 
 _DECIMALS = 6
 
 
 @dataclass(frozen=True)
 class Question:
-    """A row that is ready to be asked."""
+    """An encoded question with its true answer."""
 
     index: int
     prompt: tuple[int, ...]
     truth: Decimal
-    target: tuple[int, ...] | None  # the true answer's tokens; None where it can't be written
+    target: tuple[int, ...] | None  # tokens of the true answer; None if the format can't express it
     operations: int | None
     seed: int
 
 
 @dataclass(frozen=True)
 class Record:
-    """A line of results.jsonl; dictionaries are keyed by the budget."""
+    """One line of results.jsonl; budgets are dictionary keys."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     sampler: str
     index: int
@@ -40,9 +49,11 @@ class Record:
     operations: int | None
     deterministic: str | None
     deterministic_correct: bool
-    correct: list[int]  # the trajectories that are right
+    correct: list[int]  # indices of the correct trajectories
     unique: dict[str, int]
-    votes: dict[str, dict[str, list[float]]]  # vote → budget → (is right, share, confidence)
+    votes: dict[
+        str, dict[str, list[int | float]]
+    ]  # vote → budget → [is correct, share, confidence]
     gain: float | None
     gain_whole: float | None
     gain_share: float | None
@@ -56,21 +67,27 @@ class Record:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What no two results of a run share."""
+        """Sampler and question: unique within a run."""
         return self.sampler, self.index
 
     def to_line(self) -> str:
-        """Give the line, with its end."""
+        """JSON line, with its newline."""
         return json.dumps(vars(self), separators=(",", ":"), allow_nan=False) + "\n"
 
     @classmethod
-    def from_line(cls, line: str) -> "Record":
-        """Read a line; raise ValueError where it is none."""
-        data = json.loads(line)
-        names = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or data.keys() != names:
-            raise ValueError("its fields are not those of a result")
-        return cls(**data)
+    def from_line(cls, line: str | bytes) -> "Record":
+        """Parse a JSON line; raises pydantic's ValidationError."""
+        return _RECORD.validate_json(line)
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def first_error(error: ValidationError) -> str:
+    """Field and message of a validation's first error, in one line."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return f"{field}: {first['msg']}" if field else first["msg"]
 
 
 def judge(
@@ -83,7 +100,7 @@ def judge(
     tokens: int,
     seconds: float,
 ) -> Record:
-    """Compare a question's trajectories with the truth, at every budget."""
+    """Compare the trajectories of a question with its true answer, at every budget."""
     budgets = budgets_of(len(samples))
     answers = [ballot.answer for ballot in samples]
     return Record(
@@ -97,7 +114,7 @@ def judge(
         unique={str(budget): unique_answers(answers[:budget]) for budget in budgets},
         votes={
             kind: {str(budget): _vote(samples[:budget], kind, question.truth) for budget in budgets}
-            for kind in _votes_of(samples)
+            for kind in _vote_kinds(samples)
         },
         gain=_finite(explored.gain),
         gain_whole=_finite(explored.gain_whole),
@@ -112,14 +129,14 @@ def judge(
     )
 
 
-def _vote(cast: Sequence[Ballot], kind: VoteKind, truth: Decimal) -> list[float]:
-    winner = tally(cast, kind).winner
-    is_right = int(same_answer(winner.answer, truth))
-    return [is_right, round(winner.share, _DECIMALS), round(winner.confidence, _DECIMALS)]
+def _vote(ballots: Sequence[Ballot], kind: VoteKind, truth: Decimal) -> list[int | float]:
+    winner = tally(ballots, kind).winner
+    is_correct = int(same_answer(winner.answer, truth))
+    return [is_correct, round(winner.share, _DECIMALS), round(winner.confidence, _DECIMALS)]
 
 
-def _votes_of(samples: Sequence[Ballot]) -> list[VoteKind]:
-    """Give the votes that can be held: the centroid needs thoughts."""
+def _vote_kinds(samples: Sequence[Ballot]) -> list[VoteKind]:
+    """Votes that these samples allow: the centroid vote needs final thoughts."""
     has_thoughts = samples[0].final_thought is not None
     kinds: tuple[VoteKind, ...] = get_args(VoteKind)
     return [kind for kind in kinds if kind != "centroid" or has_thoughts]
@@ -131,3 +148,72 @@ def _finite(value: float | None) -> float | None:
 
 def _rounded(values: Sequence[float] | None) -> list[float] | None:
     return None if values is None else [round(value, _DECIMALS) for value in values]
+
+
+class EvaluationFolder:
+    """Files of one evaluation: config.json, parts/, and in the end results.jsonl and summary.json.
+
+    Each rank appends to its own file in parts/; a resumed run reads them all, whatever the number
+    of ranks that wrote them.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self._parts = out / "parts"
+
+    def check(self, identity: Mapping[str, Any]) -> None:
+        """Refuse to resume another evaluation, naming the first setting that differs."""
+        path = self._out / "config.json"
+        if not path.is_file():
+            return
+        saved = read_json(path)
+        if not isinstance(saved, dict) or not saved.keys() & identity.keys():
+            raise FormatError(f"{path} is not an evaluation's; use another --out", param="out")
+        for name in (*identity, *saved):
+            if identity.get(name) != saved.get(name):
+                raise MismatchError(
+                    f"{self._out} was begun with {name} = {saved.get(name)!r}, not "
+                    f"{identity.get(name)!r}; use the same command to go on, or another --out",
+                    param="out",
+                )
+
+    def begin(self, identity: Mapping[str, Any]) -> None:
+        """Store the identity that `check` compares with."""
+        write_json(self._out / "config.json", dict(identity))
+
+    def read(self) -> list[Record]:
+        """Read the complete lines of every part."""
+        records = []
+        for path in sorted(self._parts.glob("*.jsonl")):
+            data = path.read_bytes()
+            for number, line in enumerate(data[: _complete(data)].splitlines(), start=1):
+                try:
+                    records.append(Record.from_line(line))
+                except ValidationError as error:
+                    raise FormatError(
+                        f"{path}, line {number} is no result: {first_error(error)}"
+                    ) from error
+        return records
+
+    @contextmanager
+    def appending(self, ranks: Ranks) -> Iterator[TextIO]:
+        """Open this rank's part for appending, without a last line that was written only partly."""
+        self._parts.mkdir(parents=True, exist_ok=True)
+        path = self._parts / f"rank-{ranks.rank}-of-{ranks.size}.jsonl"
+        path.touch()
+        data = path.read_bytes()
+        with path.open("r+b") as file:
+            file.truncate(_complete(data))
+        with path.open("a", encoding="utf-8") as part:
+            yield part
+
+    def finish(self, records: Sequence[Record], summary: Mapping[str, Any]) -> None:
+        """Write the results, then the summary, whose presence marks a finished evaluation."""
+        text = "".join(record.to_line() for record in records)
+        write_text(self._out / "results.jsonl", text)
+        write_json(self._out / "summary.json", dict(summary))
+
+
+def _complete(data: bytes) -> int:
+    """Number of bytes up to and with the last newline."""
+    return data.rfind(b"\n") + 1

@@ -1,30 +1,28 @@
-"""Numbers of many questions to figures with intervals: bootstrap, reliability, spread. Numpy only."""
+"""Statistics over questions: bootstrap intervals, calibration error, percentiles. Numpy only."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "BINS",
     "RESAMPLES",
     "Bin",
+    "Floats",
     "Interval",
     "Reliability",
-    "Spread",
-    "bin_places",
+    "expected_calibration_error",
     "interval",
     "intervals",
-    "known_interval",
     "reliability",
     "spread",
 ]
 
 RESAMPLES = 2000
 _LEVELS = (2.5, 97.5)
-_BLOCK = 2**22  # resampled questions held at a time
-BINS = 10  # of equal width, each with its upper edge
+_PERCENTILES = (5, 25, 50, 75, 95)
+_BLOCK = 2**22  # resampled questions in memory at a time
+_BINS = 10  # of equal width; a bin includes its upper edge
 _DECIMALS = 6
 
 Floats = NDArray[np.float64]
@@ -38,22 +36,15 @@ class Interval:
     low: float
     high: float
 
-
-@dataclass(frozen=True)
-class Spread:
-    """How a number is spread over questions."""
-
-    mean: float
-    p05: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether a difference with this interval is significant."""
+        return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The questions whose winner's share is in (low, high]; without any, the means are None."""
+    """Questions whose winner has a vote share in (low, high]; the means are None without questions."""
 
     low: float
     high: float
@@ -64,16 +55,16 @@ class Bin:
 
 @dataclass(frozen=True)
 class Reliability:
-    """How well a share tells the chance of being right."""
+    """Expected calibration error of the vote share, and the bins of its reliability diagram."""
 
     ece: float
     bins: list[Bin]
 
 
 def intervals(columns: Floats, seed: int) -> list[Interval]:
-    """Give mean and interval of each column of (questions, measures).
+    """Bootstrap each column of (questions, measures).
 
-    The resamples depend on the seed and the number of questions alone, so figures are paired.
+    The resamples depend only on the seed and the number of questions, so columns are paired.
     """
     count = len(columns)
     generator = np.random.default_rng(seed)
@@ -92,44 +83,47 @@ def intervals(columns: Floats, seed: int) -> list[Interval]:
     ]
 
 
-def interval(values: Sequence[float], seed: int) -> Interval:
-    """Give mean and interval of one number for each question."""
-    return intervals(np.asarray(values, dtype=np.float64)[:, None], seed)[0]
-
-
-def known_interval(values: Floats, seed: int) -> Interval | None:
-    """Give mean and interval over the questions that have the number (not NaN); None if none has."""
+def interval(values: Floats, seed: int) -> Interval | None:
+    """Bootstrap one number per question, (questions,); NaN is left out, None if all are NaN."""
     known = values[~np.isnan(values)]
-    return interval(known.tolist(), seed) if len(known) else None
+    return intervals(known[:, None], seed)[0] if len(known) else None
 
 
-def spread(values: Floats) -> list[Spread]:
-    """Give the spread of each column of (questions, thoughts)."""
-    levels = np.percentile(values, (5, 25, 50, 75, 95), axis=0)
+def spread(values: Floats) -> list[dict[str, float]]:
+    """Mean and percentiles of each column of (questions, thoughts)."""
+    levels = np.percentile(values, _PERCENTILES, axis=0)
+    names = ("mean", *(f"p{level:02d}" for level in _PERCENTILES))
     return [
-        Spread(*(round(float(x), _DECIMALS) for x in each))
+        dict(zip(names, (round(float(x), _DECIMALS) for x in each), strict=True))
         for each in zip(values.mean(0), *levels, strict=True)
     ]
 
 
-def bin_places(shares: Floats) -> NDArray[np.int64]:
-    """Tell which bin each share falls into."""
-    # Rounded, or a share of 0.7 could fall into the bin above its own.
-    upper = np.ceil((shares * BINS).round(_DECIMALS)).astype(np.int64)
-    return np.clip(upper - 1, 0, BINS - 1)
-
-
-def reliability(shares: Floats, is_right: Floats) -> Reliability:
-    """Bin shares, and compare each bin's mean share with its accuracy."""
-    places = bin_places(shares)
+def reliability(shares: Floats, is_correct: Floats) -> Reliability:
+    """Compare the mean share of each bin with its accuracy."""
+    places = _bin_places(shares)
     bins, error = [], 0.0
-    for place in range(BINS):
+    for place in range(_BINS):
         members = places == place
         count = int(members.sum())
         share = accuracy = None
         if count:
             share = round(float(shares[members].mean()), _DECIMALS)
-            accuracy = round(float(is_right[members].mean()), _DECIMALS)
+            accuracy = round(float(is_correct[members].mean()), _DECIMALS)
             error += count / len(shares) * abs(accuracy - share)
-        bins.append(Bin(place / BINS, (place + 1) / BINS, count, share, accuracy))
+        bins.append(Bin(place / _BINS, (place + 1) / _BINS, count, share, accuracy))
     return Reliability(round(error, _DECIMALS), bins)
+
+
+def expected_calibration_error(probabilities: Floats, is_correct: Floats, weights: Floats) -> float:
+    """Weighted mean over bins of |mean probability − accuracy|."""
+    gaps = np.bincount(
+        _bin_places(probabilities), weights * (probabilities - is_correct), minlength=_BINS
+    )
+    return float(np.abs(gaps).sum() / weights.sum())
+
+
+def _bin_places(shares: Floats) -> NDArray[np.int64]:
+    # Rounded, because 0.7 * 10 may be a little above 7, which is the upper edge of its bin.
+    upper = np.ceil((shares * _BINS).round(_DECIMALS)).astype(np.int64)
+    return np.clip(upper - 1, 0, _BINS - 1)

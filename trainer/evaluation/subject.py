@@ -1,4 +1,4 @@
-"""What is measured: the reasoner, its samplers and the questions, loaded and checked before any run."""
+"""Loads and checks what is measured: the reasoner, its samplers and the questions."""
 
 import hashlib
 import json
@@ -28,19 +28,19 @@ __all__ = ["Subject", "load_subject"]
 
 @dataclass(frozen=True)
 class Subject:
-    """A reasoner, its samplers by spec, and what they are asked."""
+    """A reasoner, its samplers by spec, and the questions."""
 
     reasoner: Reasoner
     samplers: dict[str, Sampler]
     sampler_digests: dict[str, str]  # of the learned ones
-    alike: list[tuple[str, ...]]  # learned ones that differ in their training's seed alone
+    seed_groups: list[tuple[str, ...]]  # learned ones whose trainings differ only in the seed
     data: Dataset
     questions: tuple[Question, ...]
-    left_out: tuple[Malformed, ...]  # malformed rows, and questions too long to be asked
+    malformed: tuple[Malformed, ...]  # with the questions that are too long
     data_digest: str
 
     def identity(self, config: EvaluationConfig) -> dict[str, Any]:
-        """Give what two commands must share for one to go on with the other's results."""
+        """Settings that must be equal for a command to resume another one's results."""
         return {
             "model fingerprint": self.reasoner.fingerprint,
             "precision": _precision(self.reasoner),
@@ -53,7 +53,7 @@ class Subject:
         }
 
     def model_card(self) -> dict[str, Any]:
-        """Give what the summary says of the reasoner."""
+        """The reasoner, as summary.json stores it."""
         return {
             "name": self.reasoner.name,
             "kind": self.reasoner.format.kind,
@@ -65,17 +65,17 @@ class Subject:
         }
 
     def data_card(self) -> dict[str, Any]:
-        """Give what the summary says of the questions."""
+        """The questions, as summary.json stores them."""
         return {
             "name": self.data.name,
             "rows": len(self.questions),
-            "malformed": [{"line": row.line, "reason": row.reason} for row in self.left_out],
+            "malformed": [{"line": row.line, "reason": row.reason} for row in self.malformed],
             "digest": self.data_digest,
         }
 
 
 def load_subject(config: EvaluationConfig) -> Subject:
-    """Load everything that a configuration names; all that is wrong with it is said here."""
+    """Load everything that the configuration names; raises if any of it is unusable."""
     data = load_dataset(config.data, config.limit)
     folder = resolve_model(config.model)
     sources = {str(spec): resolve_sampler(folder, spec) for spec in config.samplers}
@@ -92,7 +92,7 @@ def load_subject(config: EvaluationConfig) -> Subject:
     samplers = {
         str(spec): load_sampler(reasoner, spec, sources[str(spec)]) for spec in config.samplers
     }
-    questions, too_long = _ask(reasoner, data.rows, config.seed)
+    questions, too_long = _encode(reasoner, data.rows, config.seed)
     if not questions:
         raise FormatError(
             f"{data.name} holds no question that {reasoner.name} can be asked ({too_long[0]})"
@@ -101,16 +101,18 @@ def load_subject(config: EvaluationConfig) -> Subject:
         reasoner=reasoner,
         samplers=samplers,
         sampler_digests={spec: weights_digest(path) for spec, path in sources.items() if path},
-        alike=_trained_alike({s: read_sampler_card(path) for s, path in sources.items() if path}),
+        seed_groups=_seed_groups(
+            {spec: read_sampler_card(path) for spec, path in sources.items() if path}
+        ),
         data=data,
         questions=tuple(questions),
-        left_out=tuple(sorted([*data.malformed, *too_long], key=lambda row: row.line)),
+        malformed=tuple(sorted([*data.malformed, *too_long], key=lambda row: row.line)),
         data_digest=_digest(data.rows),
     )
 
 
-def _trained_alike(cards: Mapping[str, SamplerCard]) -> list[tuple[str, ...]]:
-    """Group samplers whose training was the same but for the seed, where there are several."""
+def _seed_groups(cards: Mapping[str, SamplerCard]) -> list[tuple[str, ...]]:
+    """Groups of two or more samplers whose trainings differ only in the seed."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for spec, card in cards.items():
         config = card.training.get("config")
@@ -121,10 +123,10 @@ def _trained_alike(cards: Mapping[str, SamplerCard]) -> list[tuple[str, ...]]:
     return [tuple(specs) for specs in groups.values() if len(specs) > 1]
 
 
-def _ask(
+def _encode(
     reasoner: Reasoner, rows: Sequence[Placed], seed: int
 ) -> tuple[list[Question], list[Malformed]]:
-    """Encode what can be asked; a question's number, and so its seed, is its place among the rows."""
+    """Encode the questions; a question's index, which its seed derives from, is its row's number."""
     questions, refused = [], []
     for index, placed in enumerate(rows):
         row, truth = placed.row, Decimal(placed.row.answer)
@@ -147,7 +149,7 @@ def _ask(
 
 
 def _target(reasoner: Reasoner, truth: Decimal) -> tuple[int, ...] | None:
-    """Give the tokens of an answer, or None where this reasoner can't write it."""
+    """Tokens of the answer; None if the reasoner's format can't express it."""
     try:
         return reasoner.encode_answer(truth)
     except InputError:

@@ -1,121 +1,243 @@
-"""Results in, summary out: every figure with its interval, samplers compared by question."""
+"""The format of summary.json: its version, its fields as pydantic models, and reading it."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from latent.quality import GAIN_THRESHOLD, regime
-from trainer.evaluation.comparisons import over_seeds, paired
-from trainer.evaluation.config import budgets_of
-from trainer.evaluation.records import Record
-from trainer.evaluation.report.columns import Columns, Floats
-from trainer.evaluation.statistics import (
-    interval,
-    intervals,
-    known_interval,
-    reliability,
-    spread,
-)
+from latent.errors import FormatError, MismatchError, NotFoundError, SpecError
+from latent.files import read_json
+from latent.specs import SamplerSpec
+from trainer.data.sources import Malformed
+from trainer.evaluation.records import first_error
+from trainer.evaluation.statistics import Interval, Reliability
 
-__all__ = ["SUMMARY_VERSION", "summarise"]
+__all__ = [
+    "SUMMARY_VERSION",
+    "ModelCard",
+    "Paired",
+    "SamplerResult",
+    "Seeds",
+    "Series",
+    "Summary",
+    "read_run",
+    "read_snr",
+    "read_summary",
+]
 
 SUMMARY_VERSION = 1
 
-
-def summarise(
-    records: Mapping[str, Sequence[Record]],
-    *,
-    config: Mapping[str, Any],
-    model: Mapping[str, Any],
-    data: Mapping[str, Any],
-    seed: int,
-    alike: Sequence[Sequence[str]] = (),
-) -> dict[str, Any]:
-    """Give summary.json of results by sampler, each in the order of the questions.
-
-    `alike` are learned samplers, by spec, that were trained alike but for the seed.
-    """
-    groups = {spec: Columns(spec, rows) for spec, rows in records.items()}
-    sampled = {spec: group for spec, group in groups.items() if group.kind != "deterministic"}
-    learned = [spec for spec, group in sampled.items() if group.kind == "gts"]
-    measures = {spec: group.compared() for spec, group in sampled.items()}
-    return {
-        "version": SUMMARY_VERSION,
-        "config": dict(config),
-        "model": dict(model),
-        "data": dict(data),
-        # Every sampler's results have it, and it is the same in all.
-        "deterministic": _deterministic(next(iter(records.values())), seed),
-        "samplers": {spec: _sampler(group, seed) for spec, group in groups.items()},
-        "paired": paired(measures, learned, seed),
-        "seeds": over_seeds(measures, alike, seed),
-        "seconds": round(sum(record.seconds for rows in records.values() for record in rows), 3),
-    }
+# Intervals by budget N (or by number of operations), ascending.
+Series = Annotated[dict[int, Interval], AfterValidator(lambda series: dict(sorted(series.items())))]
 
 
-def _deterministic(records: Sequence[Record], seed: int) -> dict[str, Any]:
-    by_operations: defaultdict[int, list[float]] = defaultdict(list)
-    for record in records:
-        if record.operations is not None:
-            by_operations[record.operations].append(float(record.deterministic_correct))
-    right = [float(record.deterministic_correct) for record in records]
-    return {
-        "accuracy": asdict(interval(right, seed)),
-        "by_operations": {
-            str(count): asdict(interval(values, seed))
-            for count, values in sorted(by_operations.items())
-        },
-    }
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
 
 
-def _sampler(group: Columns, seed: int) -> dict[str, Any]:
-    budgets, kinds = budgets_of(group.budget), list(group.records[0].votes)
-    columns: dict[tuple[str, int], Floats] = {}
-    for budget in budgets:
-        columns["pass_at", budget] = group.pass_at(budget)
-        columns["first_n", budget] = group.first_n(budget)
-        columns["unique", budget] = group.unique(budget)
-        for kind in kinds:
-            columns[kind, budget] = group.vote(kind, budget)
-    found = intervals(np.stack(list(columns.values()), axis=1), seed)
-    measured = {key: asdict(one) for key, one in zip(columns, found, strict=True)}
+class Config(_Frozen):
+    """Settings of the run; settings that no report needs are kept as they are."""
 
-    def series(name: str) -> dict[str, Any]:
-        return {str(budget): measured[name, budget] for budget in budgets}
+    model_config = ConfigDict(extra="allow")
 
-    gain, js = _mean(group.numbers("gain"), seed), _mean(group.numbers("js"), seed)
-    majority = [group.vote("majority", group.budget, place) for place in (1, 0)]
-    return {
-        "pass_at": series("pass_at"),
-        "first_n": series("first_n"),
-        "unique": series("unique"),
-        "votes": {kind: series(kind) for kind in kinds},
-        "gain": gain,
-        "gain_whole": _mean(group.numbers("gain_whole"), seed),
-        "gain_rate": _mean(_above(group.numbers("gain"), GAIN_THRESHOLD), seed),
-        "js": js,
-        "regime": regime(gain["value"], js["value"]) if gain and js else None,
-        "snr": _spread([record.snr for record in group.records]),
-        "sigma": _spread([record.sigma for record in group.records]),
-        "calibration": {"majority": asdict(reliability(*majority))},
-        "tokens": sum(record.tokens for record in group.records),
-        "trajectories": sum(record.trajectories for record in group.records),
-        "seconds": round(sum(record.seconds for record in group.records), 3),
-    }
+    model: str
+    data: str
+    samplers: list[str]
+    budget: int
+    seed: int
+    gain_budget: int
+    limit: int | None = None
 
 
-def _mean(values: Floats, seed: int) -> dict[str, float] | None:
-    found = known_interval(values, seed)
-    return asdict(found) if found else None
+class ModelCard(_Frozen):
+    """The reasoner that was measured."""
+
+    name: str
+    kind: str
+    fingerprint: str
+    thoughts: int
+    width: int
+    parameters: int
 
 
-def _above(values: Floats, threshold: float) -> Floats:
-    return np.where(np.isnan(values), np.nan, values > threshold)
+class DataCard(_Frozen):
+    """The questions that were asked, and the rows that could not be."""
+
+    name: str
+    rows: int
+    malformed: tuple[Malformed, ...]
 
 
-def _spread(rows: Sequence[Sequence[float] | None]) -> list[dict[str, float]] | None:
-    there = [row for row in rows if row is not None]
-    return [asdict(one) for one in spread(np.array(there))] if there else None
+class Deterministic(_Frozen):
+    """Accuracy of the deterministic trajectory."""
+
+    accuracy: Interval
+    by_operations: Series
+
+
+class SamplerResult(_Frozen):
+    """Measures of one sampler over all questions."""
+
+    spec: str
+    pass_at: Annotated[Series, Field(min_length=1)]
+    unique: Annotated[Series, Field(min_length=1)]
+    votes: dict[str, Series]
+    gain: Interval | None
+    gain_whole: Interval | None = None  # SG of the whole answer, for single-digit tokens
+    gain_rate: Interval | None
+    js: Interval | None
+    regime: str | None
+    calibration: dict[str, Reliability]
+    tokens: int
+    trajectories: int
+    seconds: float
+
+    @field_validator("spec")
+    @classmethod
+    def _check_spec(cls, spec: str) -> str:
+        try:
+            SamplerSpec.parse(spec)
+        except SpecError as error:
+            raise ValueError(str(error)) from error
+        return spec
+
+    @property
+    def is_learned(self) -> bool:
+        return SamplerSpec.parse(self.spec).kind == "gts"
+
+    @property
+    def has_samples(self) -> bool:
+        return SamplerSpec.parse(self.spec).kind != "deterministic"
+
+    @property
+    def largest_pass_at(self) -> Interval:
+        """pass@N at the largest N."""
+        return self.pass_at[max(self.pass_at)]
+
+    @property
+    def majority(self) -> Series:
+        """majority@N; empty where it was not measured."""
+        return self.votes.get("majority", {})
+
+
+class Paired(_Frozen):
+    """A learned sampler (`against`) minus another one, paired by question."""
+
+    sampler: str
+    against: str
+    measure: str
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.difference, self.low, self.high)
+
+
+class Seeds(_Frozen):
+    """Mean over learned samplers whose trainings differ only in the seed."""
+
+    samplers: tuple[str, ...]
+    measures: dict[str, Interval]
+    paired: tuple[Paired, ...]  # `against` is the first of the samplers
+
+
+class Summary(_Frozen):
+    """One evaluation."""
+
+    config: Config
+    model: ModelCard
+    data: DataCard
+    deterministic: Deterministic
+    samplers: tuple[SamplerResult, ...]  # in the order of the command
+    paired: tuple[Paired, ...]
+    seeds: tuple[Seeds, ...] = ()
+    seconds: float
+
+    @field_validator("samplers", mode="before")
+    @classmethod
+    def _add_specs(cls, samplers: Any) -> Any:
+        """Turn {spec: result} into a list of results with their spec."""
+        if not isinstance(samplers, dict):
+            raise ValueError("must be an object")
+        return [
+            {"spec": spec, **result} if isinstance(result, dict) else result
+            for spec, result in samplers.items()
+        ]
+
+    @property
+    def accuracy(self) -> Interval:
+        """Accuracy of the deterministic trajectory."""
+        return self.deterministic.accuracy
+
+    @property
+    def sampling(self) -> tuple[SamplerResult, ...]:
+        """All samplers except the deterministic one."""
+        return tuple(sampler for sampler in self.samplers if sampler.has_samples)
+
+    @property
+    def learned(self) -> tuple[SamplerResult, ...]:
+        return tuple(sampler for sampler in self.samplers if sampler.is_learned)
+
+    def first_seeds(self) -> "Summary":
+        """Keep only the first sampler of each seed group, so that figures stay readable."""
+        repeats = {spec for one in self.seeds for spec in one.samplers[1:]}
+        return self.model_copy(
+            update={
+                "samplers": tuple(one for one in self.samplers if one.spec not in repeats),
+                "paired": tuple(p for p in self.paired if not {p.sampler, p.against} & repeats),
+            }
+        )
+
+
+def read_run(folder: Path) -> Summary:
+    """Read the summary in the folder of a finished evaluation."""
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder} is no folder; give one that gts evaluate wrote")
+    if not (folder / "summary.json").is_file():
+        raise NotFoundError(
+            f"{folder} has no summary.json; gts evaluate writes one when it has finished"
+        )
+    return read_summary(folder / "summary.json")
+
+
+def read_summary(path: Path) -> Summary:
+    """Read a summary; errors name the file and the field."""
+    data = read_json(path)
+    version = data.get("version") if isinstance(data, dict) else None
+    if version is None:
+        raise FormatError(f"{path} is not a summary of gts evaluate: it has no version")
+    if version != SUMMARY_VERSION:
+        raise MismatchError(
+            f"{path} is of version {version}, and this program reads {SUMMARY_VERSION}; "
+            "run gts evaluate again"
+        )
+    try:
+        return Summary.model_validate(data)
+    except ValidationError as error:
+        raise FormatError(f"{path}: {first_error(error)}") from error
+
+
+class _SnrRecord(BaseModel):
+    """The fields of a results.jsonl line that the SNR figure needs."""
+
+    sampler: str
+    snr: list[float] | None
+
+
+def read_snr(results: Path) -> dict[str, list[list[float]]]:
+    """SNR of each learned sampler, (questions, thoughts), from results.jsonl if it exists."""
+    found: dict[str, list[list[float]]] = {}
+    if not results.exists():
+        return found
+    for number, line in enumerate(results.read_bytes().splitlines(), start=1):
+        try:
+            record = _SnrRecord.model_validate_json(line)
+        except ValidationError as error:
+            raise FormatError(
+                f"{results}, line {number} is no result: {first_error(error)}"
+            ) from error
+        if record.snr is not None:  # only learned samplers have one
+            found.setdefault(record.sampler, []).append(record.snr)
+    return found

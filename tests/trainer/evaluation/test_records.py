@@ -27,7 +27,7 @@ def _record(samples: list[Ballot]) -> Record:
     return judge(QUESTION, "gts", _ballot(-1, 41, 0.9), samples, explored, tokens=9, seconds=0.5)
 
 
-def test_votes_uniqueness_and_correctness_are_told_at_every_budget() -> None:
+def test_votes_uniqueness_and_correctness_are_recorded_at_every_budget() -> None:
     samples = [
         _ballot(0, 42, 0.2),
         _ballot(1, 7, 0.9),
@@ -62,7 +62,7 @@ def test_a_line_gives_the_same_record_back() -> None:
     record = _record([_ballot(0, 42, 1 / 3), _ballot(1, 7, 0.25)])
     assert record.to_line().endswith("\n")
     assert Record.from_line(record.to_line()) == record
-    with pytest.raises(ValueError, match="fields"):
+    with pytest.raises(ValueError, match="Field required"):
         Record.from_line('{"sampler": "gts"}')
 
 

@@ -44,7 +44,7 @@ def few_probed() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class World:
-    """A finished evaluation and what it was of."""
+    """A finished evaluation and its configuration."""
 
     config: EvaluationConfig
     out: Path
@@ -88,12 +88,12 @@ def world(model: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def _indices() -> list[int]:
-    """Give the questions' numbers: the one that is too long, third of the good rows, has one too."""
+    """Indices of the questions; index 2 is the question that is too long."""
     return [0, 1, 3, 4, 5, 6]
 
 
 def _truths(model: Path) -> list[Decimal]:
-    """Call right what some trajectory answers: the third sample, under one sampler or the other."""
+    """Take as true answers what trajectories from the third on answer, by either sampler in turn."""
     reasoner = load_reasoner(model)
     truths = []
     for number, (index, text) in enumerate(zip(_indices(), TEXTS, strict=True)):
@@ -192,7 +192,7 @@ def test_the_deterministic_sampler_is_the_one_trajectory(world: World, model: Pa
         assert found["value"] == pytest.approx(sum(right) / 6, abs=1e-6)
 
 
-def test_what_can_not_be_asked_is_told_with_its_line_and_counted(world: World) -> None:
+def test_rows_that_can_not_be_asked_are_counted_and_listed_with_their_lines(world: World) -> None:
     data = world.summary["data"]
     assert (data["name"], data["rows"]) == ("rows.jsonl", 6)
     assert [row["line"] for row in data["malformed"]] == [3, 4]
@@ -225,7 +225,7 @@ def test_a_resumed_run_gives_the_same_report(world: World, tmp_path: Path, cut: 
     assert len(part.read_bytes().splitlines()) == len(data.splitlines())
 
 
-def test_a_run_goes_on_from_the_parts_of_any_number_of_ranks(world: World, tmp_path: Path) -> None:
+def test_a_run_resumes_from_the_parts_of_any_number_of_ranks(world: World, tmp_path: Path) -> None:
     shutil.copytree(world.out, tmp_path / "out")
     parts = tmp_path / "out" / "parts"
     whole = parts / "rank-0-of-1.jsonl"
@@ -344,7 +344,7 @@ def test_two_ranks_give_the_report_of_one(world: World, tmp_path: Path) -> None:
     assert all(part.stat().st_size for part in parts)
 
 
-def test_samplers_that_differ_in_their_seed_alone_are_known_as_such(
+def test_samplers_whose_trainings_differ_only_in_the_seed_form_a_group(
     model: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"
@@ -363,4 +363,4 @@ def test_samplers_that_differ_in_their_seed_alone_are_known_as_such(
     config = EvaluationConfig(
         model=str(folder), data="embedded", samplers=parse_samplers(samplers), limit=2, threads=1
     )
-    assert load_subject(config).alike == [("gts", "gts:seed-1")]
+    assert load_subject(config).seed_groups == [("gts", "gts:seed-1")]

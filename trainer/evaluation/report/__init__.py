@@ -1,1 +1,1 @@
-"""Tables, figures and pages of a finished evaluation."""
+"""Reports of finished evaluations: tables, figures, HTML pages and docs/results.md."""

@@ -1,30 +1,15 @@
-"""Puts several evaluations into one report: reasoners, datasets and samplers side by side."""
+"""Compares evaluations of several reasoners, datasets or samplers in one report."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from latent.errors import InputError
-from trainer.evaluation.report import html
-from trainer.evaluation.report.cells import NOTHING, Cell, Table, decimal, parameters, percent
-from trainer.evaluation.report.drawing import WIDTH, Absent, Drawing
-from trainer.evaluation.report.findings import Interval, Run, SamplerResult
-from trainer.evaluation.report.page import write_figures, write_page
-from trainer.evaluation.report.panels import (
-    budget_axis,
-    draw_baseline,
-    draw_series,
-    legend,
-    legend_rows,
-)
-from trainer.evaluation.report.reading import read_run
-from trainer.evaluation.report.style import looks, render, short
+from trainer.evaluation.report.page import write_page
+from trainer.evaluation.report.plotting import Absent, Drawing, Panel, render_panels, series_styles
+from trainer.evaluation.report.tables import NOTHING, Cell, Table, decimal, parameters, percent
+from trainer.evaluation.summary import SamplerResult, Summary, read_run
 from trainer.runs.output_folder import claimed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["write_comparison"]
 
@@ -32,51 +17,39 @@ __all__ = ["write_comparison"]
 @dataclass(frozen=True)
 class _Labelled:
     label: str
-    run: Run
+    run: Summary
 
     def sampler(self, spec: str) -> SamplerResult | None:
         return next((one for one in self.run.sampling if one.spec == spec), None)
 
 
-@dataclass(frozen=True)
-class _Panel:
-    title: str
-    curves: tuple[tuple[str, SamplerResult], ...]  # each with its name in the legend
-    accuracy: Interval | None = None  # a level line
-
-
 def write_comparison(folders: Sequence[Path], out: Path) -> Path:
-    """Write report.html and figures of all runs into `out`; give the page's path."""
+    """Write report.html and the figures of all runs into `out`; return the page's path."""
     runs = _read(folders)
     with claimed(out, "a comparison"):
-        return _write(runs, out)
-
-
-def _write(runs: Sequence[_Labelled], out: Path) -> Path:
-    drawn = [_by_run(runs), _by_sampler(runs)]
-    write_figures(drawn, out / "figures")
-    title = f"{len(runs)} evaluations compared"
-    body = [
-        html.heading(title, 1),
-        html.paragraph(_headline(runs), "lead"),
-        html.table(_overview(runs)),
-        *(html.figure(one) for one in drawn),
-        *(html.table(one) for one in _measures(runs)),
-    ]
-    path = out / "report.html"
-    write_page(path, html.page(title, body))
-    return path
+        return write_page(
+            out,
+            "comparison.html.j2",
+            [_by_run(runs), _by_sampler(runs)],
+            title=f"{len(runs)} evaluations compared",
+            headline=_headline(runs),
+            overview=_overview(runs),
+            tables=_measures(runs),
+        )
 
 
 def _read(folders: Sequence[Path]) -> list[_Labelled]:
+    runs = [read_run(folder) for folder in folders]  # first, so that a missing folder is named
     if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
-        raise InputError("give two or more folders of gts evaluate, each once", param="folders")
-    runs = [read_run(folder) for folder in folders]
+        given = ", ".join(str(folder) for folder in folders)
+        raise InputError(
+            f"give two or more folders of gts evaluate, each once; got {given}", param="folders"
+        )
+    by_content = [f"{run.model.name} on {run.data.name}" for run in runs]
     by_name = [folder.resolve().name for folder in folders]
-    by_content = [f"{run.model.name} on {run.data_name}" for run in runs]
     by_path = [str(folder) for folder in folders]
     labels = next(
-        (names for names in (by_content, by_name) if len(set(names)) == len(names)), by_path
+        names for names in (by_content, by_name, by_path) if len(set(names)) == len(names)
     )
     return [_Labelled(label, run) for label, run in zip(labels, runs, strict=True)]
 
@@ -88,7 +61,7 @@ def _headline(runs: Sequence[_Labelled]) -> str:
         f"{deterministic.label}."
     ]
     ends = [
-        (sampler.pass_at[max(sampler.pass_at)].value, one.label, sampler)
+        (sampler.largest_pass_at.value, one.label, sampler)
         for one in runs
         for sampler in one.run.sampling
     ]
@@ -106,14 +79,14 @@ def _overview(runs: Sequence[_Labelled]) -> Table:
         (
             Cell(one.label),
             percent(one.run.accuracy),
-            Cell(f"{one.run.rows:,}"),
-            Cell(str(len(one.run.malformed))),
-            Cell(str(one.run.budget)),
-            Cell(str(one.run.config["seed"])),
+            Cell(f"{one.run.data.rows:,}"),
+            Cell(str(len(one.run.data.malformed))),
+            Cell(str(one.run.config.budget)),
+            Cell(str(one.run.config.seed)),
             Cell(f"{one.run.seconds:,.0f}"),
             Cell(one.run.model.kind),
             Cell(parameters(one.run.model.parameters)),
-            Cell(one.run.data_name),
+            Cell(one.run.data.name),
         )
         for one in runs
     )
@@ -123,12 +96,12 @@ def _overview(runs: Sequence[_Labelled]) -> Table:
 
 
 def _measures(runs: Sequence[_Labelled]) -> Iterable[Table]:
-    """Give a table for each measure: samplers down, runs across."""
-    budgets = sorted({8, 32} | {one.run.budget for one in runs})
+    """A table for each measure: a row per sampler, a column per run."""
+    budgets = sorted({8, 32} | {one.run.config.budget for one in runs})
     measures: list[tuple[str, Callable[[SamplerResult], Cell]]] = [
         ("mean@1, %", lambda one: percent(one.pass_at.get(1))),
-        *((f"pass@{n}, %", _pass_at(n)) for n in budgets),
-        *((f"majority@{n}, %", _majority_at(n)) for n in budgets),
+        *((f"pass@{n}, %", lambda one, n=n: percent(one.pass_at.get(n))) for n in budgets),
+        *((f"majority@{n}, %", lambda one, n=n: percent(one.majority.get(n))) for n in budgets),
         ("SG", lambda one: decimal(one.gain)),
         ("SG > 0.5", lambda one: decimal(one.gain_rate)),
         ("JS, nats", lambda one: decimal(one.js, 3)),
@@ -143,23 +116,15 @@ def _measures(runs: Sequence[_Labelled]) -> Iterable[Table]:
             yield Table(title, "", ("sampler", *(one.label for one in runs)), tuple(rows))
 
 
-def _pass_at(n: int) -> Callable[[SamplerResult], Cell]:
-    return lambda one: percent(one.pass_at.get(n))
-
-
-def _majority_at(n: int) -> Callable[[SamplerResult], Cell]:
-    return lambda one: percent(one.votes.get("majority", {}).get(n))
-
-
 def _specs(runs: Sequence[_Labelled]) -> list[str]:
-    """Every sampler that draws, in the order of first appearance."""
+    """Specs of all samplers except the deterministic one, in the order of first appearance."""
     return list(dict.fromkeys(one.spec for labelled in runs for one in labelled.run.sampling))
 
 
 def _by_run(runs: Sequence[_Labelled]) -> Drawing | Absent:
     title = "pass@N of each run"
     panels = [
-        _Panel(one.label, tuple((s.spec, s) for s in one.run.sampling), one.run.accuracy)
+        Panel(one.label, [(s.spec, s.pass_at) for s in one.run.sampling], one.run.accuracy)
         for one in runs
         if one.run.sampling
     ]
@@ -173,10 +138,10 @@ def _by_run(runs: Sequence[_Labelled]) -> Drawing | Absent:
 def _by_sampler(runs: Sequence[_Labelled]) -> Drawing | Absent:
     title = "pass@N of each sampler"
     members = {
-        spec: tuple((one.label, found) for one in runs if (found := one.sampler(spec)))
+        spec: [(one.label, found.pass_at) for one in runs if (found := one.sampler(spec))]
         for spec in _specs(runs)
     }
-    panels = [_Panel(spec, shared) for spec, shared in members.items() if len(shared) > 1]
+    panels = [Panel(spec, shared) for spec, shared in members.items() if len(shared) > 1]
     if not panels:
         return Absent(title, "no sampler is in two of the runs")
     caption = "The same curves, a panel for each sampler that two or more runs have."
@@ -187,37 +152,25 @@ def _draw(
     name: str,
     title: str,
     caption: str,
-    shown: Sequence[_Panel],
-    series: Sequence[str],
+    panels: Sequence[Panel],
+    labels: Sequence[str],
     learned: Sequence[str],
 ) -> Drawing:
-    styles = looks(series, learned)
-    columns = min(3, len(shown))
-    rows = -(-len(shown) // columns)
-
-    def draw(figure: "Figure", panels: "list[Axes]") -> None:
-        for axes, panel in zip(panels, shown, strict=False):
-            if panel.accuracy is not None:
-                draw_baseline(axes, panel.accuracy)
-            for label, sampler in panel.curves:
-                draw_series(axes, sampler.pass_at, styles[label])
-            at = (n for _, sampler in panel.curves for n in sampler.pass_at)
-            budget_axis(axes, at, is_narrow=True)
-            axes.set_title(short(panel.title))
-        for axes in panels[len(shown) :]:
-            axes.set_visible(False)
-        figure.supylabel("pass@N, %", fontsize=9)
-        legend(figure, styles, baseline="deterministic" if shown[0].accuracy else None)
-
     ends = "; ".join(
-        f"{panel.title}, {label}: {sampler.pass_at[max(sampler.pass_at)].value:.1%}"
-        for panel in shown
-        for label, sampler in panel.curves
+        f"{panel.title}, {label}: {series[max(series)].value:.1%}"
+        for panel in panels
+        for label, series in panel.curves
     )
-    size = (WIDTH, 2.7 * rows + 0.4 + 0.2 * legend_rows(styles))
     return Drawing(
         title,
         caption,
         f"Line charts of pass@N against N. At the largest N: {ends}.",
-        render(name, size, (rows, columns), draw, sharey=True),
+        render_panels(
+            name,
+            panels,
+            series_styles(labels, learned),
+            ylabel="pass@N, %",
+            max_columns=3,
+            heights=(2.7, 0.4),
+        ),
     )

@@ -1,35 +1,108 @@
-"""The tables of one evaluation, as text in cells; pages and the README lay them out."""
+"""The tables of one evaluation as text in cells, for the HTML page and docs/results.md."""
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from trainer.evaluation.report.cells import NOTHING, Cell, Table, decimal, percent, points, signed
-from trainer.evaluation.report.findings import Interval, Run, SamplerResult, Seeds, Series
 from trainer.evaluation.report.paper import PaperRow, paper_rows
+from trainer.evaluation.statistics import Interval
+from trainer.evaluation.summary import Seeds, Summary
 
 __all__ = [
+    "NOTHING",
+    "Cell",
+    "Table",
     "accuracy_table",
-    "best",
     "command",
     "config_table",
     "cost_table",
+    "decimal",
     "malformed_table",
+    "measured_votes",
     "operations_table",
     "paired_table",
+    "parameters",
     "pass_at_table",
+    "percent",
+    "points",
     "quality_table",
-    "seed_tables",
+    "seed_table",
+    "signed",
 ]
 
 _MALFORMED_SHOWN = 50
 _VOTES = ("majority", "confidence", "best", "centroid")
 
 
-def accuracy_table(run: Run) -> Table:
-    """Accuracy with one trajectory and with each vote."""
-    votes = [vote for vote in _VOTES if any(one.votes.get(vote) for one in run.sampling)]
-    at = [(vote, n) for vote in votes for n in _shown(run, vote)]
+@dataclass(frozen=True)
+class Cell:
+    """A cell: text, an interval in smaller type, and whether it is emphasised."""
+
+    text: str
+    detail: str = ""
+    is_strong: bool = False
+
+
+NOTHING = Cell("–")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; its first column is the row header."""
+
+    title: str
+    note: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def percent(measured: Interval | None) -> Cell:
+    """A share as a percentage with its interval."""
+    if measured is None:
+        return NOTHING
+    return Cell(
+        f"{measured.value * 100:.1f}", f"{measured.low * 100:.1f}–{measured.high * 100:.1f}"
+    )
+
+
+def decimal(measured: Interval | None, places: int = 2) -> Cell:
+    """A number with its interval."""
+    if measured is None:
+        return NOTHING
+    low, high = signed(measured.low, places), signed(measured.high, places)
+    return Cell(signed(measured.value, places), f"{low} to {high}")
+
+
+def points(difference: Interval, *, is_share: bool) -> Cell:
+    """A difference with its sign, in percentage points for shares; emphasised if significant."""
+    scale, places = (100.0, 1) if is_share else (1.0, 2)
+    numbers = (difference.value * scale, difference.low * scale, difference.high * scale)
+    value, low, high = (signed(number, places, plus=True) for number in numbers)
+    return Cell(value, f"{low} to {high}", is_strong=difference.excludes_zero)
+
+
+def parameters(count: int) -> str:
+    """A number of parameters in millions."""
+    return f"{count / 1e6:,.2f} M" if count < 1e7 else f"{count / 1e6:,.0f} M"
+
+
+def signed(number: float, places: int, *, plus: bool = False) -> str:
+    """Format with the Unicode minus sign, and without one before zero."""
+    text = f"{number:+.{places}f}" if plus else f"{number:.{places}f}"
+    if float(text) == 0:
+        return f"{0:.{places}f}"
+    return text.replace("-", "−")
+
+
+def measured_votes(run: Summary) -> list[str]:
+    """The votes that some sampler was measured with, in the order of reports."""
+    return [vote for vote in _VOTES if any(one.votes.get(vote) for one in run.sampling)]
+
+
+def accuracy_table(run: Summary) -> Table:
+    """Accuracy of one trajectory and of each vote."""
+    at = [(vote, n) for vote in measured_votes(run) for n in _shown(run, vote)]
     empty = tuple(NOTHING for _ in at)
     rows = [(Cell("deterministic"), percent(run.accuracy), *empty)]
     rows += [
@@ -45,20 +118,20 @@ def accuracy_table(run: Run) -> Table:
     return Table("Accuracy", note, head, tuple(rows))
 
 
-def operations_table(run: Run) -> Table | None:
-    """Deterministic accuracy by how many operations a question needs, where the data says."""
-    if not run.accuracy_by_operations:
+def operations_table(run: Summary) -> Table | None:
+    """Deterministic accuracy by number of operations; None if the data has no operations."""
+    if not run.deterministic.by_operations:
         return None
     rows = tuple(
         (Cell(str(steps)), percent(accuracy))
-        for steps, accuracy in run.accuracy_by_operations.items()
+        for steps, accuracy in run.deterministic.by_operations.items()
     )
     note = "Percent answered right by the deterministic trajectory."
     return Table("Accuracy by number of operations", note, ("operations", "accuracy"), rows)
 
 
-def pass_at_table(run: Run) -> Table:
-    """pass@N of each sampler; the first column of numbers is one sample's accuracy."""
+def pass_at_table(run: Summary) -> Table:
+    """pass@N of each sampler; at N = 1 it is called mean@1."""
     at = sorted({n for one in run.sampling for n in one.pass_at})
     rows = tuple(
         (Cell(one.spec), *(percent(one.pass_at.get(n)) for n in at)) for one in run.sampling
@@ -68,9 +141,9 @@ def pass_at_table(run: Run) -> Table:
     return Table("pass@N", note, head, rows)
 
 
-def quality_table(run: Run) -> Table:
-    """SG, SG > 0.5 and JS; the paper's own numbers beside them where the backbone is the paper's."""
-    budget = min(int(run.config["gain_budget"]), run.budget)
+def quality_table(run: Summary) -> Table:
+    """SG, SG > 0.5 and JS, with the paper's numbers if the backbone is one of the paper's."""
+    budget = min(run.config.gain_budget, run.config.budget)
     paper = paper_rows(run.model, tuple(one.spec for one in run.sampling), budget)
     theirs = ("paper SG", "paper SG > 0.5", "paper JS") if paper else ()
     has_whole = any(one.gain_whole for one in run.sampling)
@@ -92,43 +165,37 @@ def quality_table(run: Run) -> Table:
         "Jensen–Shannon divergence of the answer's distribution in nats (JS)."
     )
     if paper:
-        note += f" The paper's numbers are for the GSM8K test set; this run is on {run.data_name}."
+        note += f" The paper's numbers are for the GSM8K test set; this run is on {run.data.name}."
     whole = ("SG, whole answer",) if has_whole else ()
     head = ("sampler", "SG", "SG > 0.5", "JS", "regime", *whole, *theirs)
     return Table("Sampling quality", note, head, rows)
 
 
-def paired_table(run: Run) -> Table | None:
-    """What a learned sampler adds to each other one, question by question."""
-    pairs = run.without_repeats().paired
+def paired_table(run: Summary) -> Table | None:
+    """Paired differences of each learned sampler to every other one."""
+    pairs = run.first_seeds().paired
     if not pairs:
         return None
-    rows = []
-    for pair in pairs:
-        difference = points(pair.difference, is_share=_is_share(pair.measure))
-        rows.append(
-            (
-                Cell(f"{pair.against} − {pair.sampler}"),
-                Cell(pair.measure),
-                difference,
-                Cell(_verdict(pair.difference), is_strong=difference.is_strong),
-            )
+    rows = tuple(
+        (
+            Cell(f"{pair.against} − {pair.sampler}"),
+            Cell(pair.measure),
+            points(pair.interval, is_share=_is_share(pair.measure)),
+            Cell(_verdict(pair.interval), is_strong=pair.interval.excludes_zero),
         )
+        for pair in pairs
+    )
     note = (
         "Paired bootstrap over questions with 95% intervals, in percentage points (gain: log-odds). "
-        "“Higher” and “lower” are said where the interval is clear of 0."
+        "“Higher” and “lower” mean that the interval excludes 0."
     )
-    return Table("Against GTS", note, ("pair", "measure", "difference", "verdict"), tuple(rows))
+    return Table("Against GTS", note, ("pair", "measure", "difference", "verdict"), rows)
 
 
-def seed_tables(run: Run) -> list[Table]:
-    """The mean over training seeds, and what it adds to each other sampler."""
-    return [_seed_table(one) for one in run.seeds]
-
-
-def _seed_table(seeds: Seeds) -> Table:
+def seed_table(seeds: Seeds) -> Table:
+    """Mean over training seeds, and its difference to each other sampler."""
     measures = list(seeds.measures)
-    found = {(pair.sampler, pair.measure): pair.difference for pair in seeds.paired}
+    found = {(pair.sampler, pair.measure): pair.interval for pair in seeds.paired}
     rows = [
         (
             Cell("mean"),
@@ -159,8 +226,8 @@ def _seed_table(seeds: Seeds) -> Table:
     return Table(f"{seeds.samplers[0]} over {len(seeds.samplers)} seeds", note, head, tuple(rows))
 
 
-def cost_table(run: Run) -> Table:
-    """Tokens, trajectories and seconds spent."""
+def cost_table(run: Summary) -> Table:
+    """Tokens, trajectories and seconds of each sampler."""
     rows = tuple(
         (
             Cell(one.spec),
@@ -174,34 +241,35 @@ def cost_table(run: Run) -> Table:
     return Table("Cost", note, ("sampler", "trajectories", "tokens", "seconds"), rows)
 
 
-def malformed_table(run: Run) -> Table | None:
-    """The rows of the data that were left out, and why."""
-    if not run.malformed:
+def malformed_table(run: Summary) -> Table | None:
+    """Rows of the data that were left out, and why."""
+    if not run.data.malformed:
         return None
-    shown = run.malformed[:_MALFORMED_SHOWN]
+    shown = run.data.malformed[:_MALFORMED_SHOWN]
     rows = tuple((Cell(str(row.line)), Cell(row.reason)) for row in shown)
-    note = f"{len(run.malformed)} rows of {run.data_name} were left out."
-    if len(shown) < len(run.malformed):
+    note = f"{len(run.data.malformed)} rows of {run.data.name} were left out."
+    if len(shown) < len(run.data.malformed):
         note += f" The first {len(shown)} are shown; summary.json has them all."
     return Table("Malformed rows", note, ("line", "reason"), rows)
 
 
-def config_table(run: Run) -> Table:
+def config_table(run: Summary) -> Table:
     """Every setting of the run."""
-    rows = tuple((Cell(name), Cell(_setting(run.config[name]))) for name in sorted(run.config))
+    settings = run.config.model_dump(exclude_unset=True)
+    rows = tuple((Cell(name), Cell(_setting(settings[name]))) for name in sorted(settings))
     return Table("Configuration", "", ("setting", "value"), rows)
 
 
-def command(run: Run, out: str) -> str:
-    """Give the command that repeats the run."""
+def command(run: Summary, out: str) -> str:
+    """The command that repeats the run."""
     config = run.config
     options: list[tuple[str, object]] = [
-        ("model", config["model"]),
-        ("data", config["data"]),
-        ("samplers", ",".join(config["samplers"])),
-        ("budget", run.budget),
-        ("limit", config.get("limit")),
-        ("seed", config["seed"]),
+        ("model", config.model),
+        ("data", config.data),
+        ("samplers", ",".join(config.samplers)),
+        ("budget", config.budget),
+        ("limit", config.limit),
+        ("seed", config.seed),
         ("out", out),
     ]
     given = ((name, value) for name, value in options if value is not None)
@@ -211,12 +279,12 @@ def command(run: Run, out: str) -> str:
 
 
 def _is_share(measure: str) -> bool:
-    """Tell measures that are shares of questions (pass@8, majority@32) from those that are not."""
+    """Whether a measure is a share of questions, like pass@8 and majority@32."""
     return "@" in measure
 
 
-def _shown(run: Run, vote: str) -> list[int]:
-    """The budgets of a vote that a table has room for: the largest, and 32 for majority."""
+def _shown(run: Summary, vote: str) -> list[int]:
+    """Budgets of a vote to show: the largest, and 32 for majority."""
     measured = {n for one in run.sampling for n in one.votes.get(vote, {})}
     wanted = {32, max(measured)} if vote == "majority" else {max(measured)}
     return sorted(wanted & measured)
@@ -229,19 +297,10 @@ def _paper_cells(row: PaperRow | None) -> Iterable[Cell]:
 
 
 def _verdict(difference: Interval) -> str:
-    if not difference.is_clear_of_zero:
+    if not difference.excludes_zero:
         return "not clear"
     return "higher" if difference.value > 0 else "lower"
 
 
 def _setting(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def best(samplers: Sequence[SamplerResult]) -> SamplerResult:
-    """Give the sampler with the highest pass@N at its largest N; the first of equals."""
-    return max(samplers, key=lambda one: _last(one.pass_at))
-
-
-def _last(series: Series) -> float:
-    return series[max(series)].value

@@ -1,32 +1,34 @@
 """Tables, headline and the paper's numbers, from small runs worked by hand."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from latent.errors import UnsupportedError
 from tests.trainer.evaluation.evaluations import Simulated, simulate, summarise
-from trainer.evaluation.report.cells import Cell, decimal, percent, points
 from trainer.evaluation.report.figures import draw_figures
-from trainer.evaluation.report.findings import Interval, Paired, Run, Seeds
-from trainer.evaluation.report.headline import headline, key_numbers
+from trainer.evaluation.report.page import headline, key_numbers
 from trainer.evaluation.report.paper import paper_rows
-from trainer.evaluation.report.reading import read_summary
-from trainer.evaluation.report.style import looks, render, short
+from trainer.evaluation.report.plotting import legend, render, series_styles, shorten
 from trainer.evaluation.report.tables import (
+    Cell,
     command,
+    decimal,
     paired_table,
     pass_at_table,
+    percent,
+    points,
     quality_table,
-    seed_tables,
+    seed_table,
 )
+from trainer.evaluation.statistics import Interval
+from trainer.evaluation.summary import ModelCard, Paired, Seeds, Summary, read_summary
 
 SMALL = Simulated(budget=8, questions=10)
 
 
-def read(tmp_path: Path, what: Simulated = SMALL, **config: object) -> Run:
+def read(tmp_path: Path, what: Simulated = SMALL, **config: object) -> Summary:
     summary = summarise(what, simulate(what))
     summary["config"].update(config)
     path = tmp_path / "summary.json"
@@ -34,10 +36,16 @@ def read(tmp_path: Path, what: Simulated = SMALL, **config: object) -> Run:
     return read_summary(path)
 
 
-def with_difference(run: Run, low: float, value: float, high: float) -> Run:
-    pair = Paired("gaussian:1.0", "gts", "pass@8", Interval(value, low, high))
-    other = replace(pair, sampler="dropout:0.1")
-    return replace(run, paired=(pair, other))
+def changed(model: ModelCard, **changes: object) -> ModelCard:
+    return model.model_copy(update=changes)
+
+
+def with_difference(run: Summary, low: float, value: float, high: float) -> Summary:
+    numbers = {"measure": "pass@8", "difference": value, "low": low, "high": high}
+    pairs = (
+        Paired(sampler=spec, against="gts", **numbers) for spec in ("gaussian:1.0", "dropout:0.1")
+    )
+    return run.model_copy(update={"paired": tuple(pairs)})
 
 
 def test_numbers_are_shown_with_their_intervals():
@@ -89,20 +97,20 @@ def test_one_sample_is_called_mean_at_1(tmp_path):
 def test_the_papers_numbers_stand_only_beside_its_own_backbones(tmp_path):
     specs = ("dropout:0.5", "dropout:0.3", "gaussian:1.0", "gts", "gts:other")
     model = read(tmp_path).model
-    gpt2 = replace(model, kind="coconut", width=768, parameters=124_442_112)
+    gpt2 = changed(model, kind="coconut", width=768, parameters=124_442_112)
     found = paper_rows(gpt2, specs, 32)
     assert {spec: row.gain for spec, row in found.items()} == {
         "dropout:0.5": -0.87,
         "gaussian:1.0": 0.34,
         "gts": 1.84,
     }
-    llama = replace(model, kind="codi", width=2048, parameters=1_240_000_000)
+    llama = changed(model, kind="codi", width=2048, parameters=1_240_000_000)
     assert paper_rows(llama, specs, 32)["gts"].gain == 1.15
     for other in (
         model,
-        replace(gpt2, kind="codi"),
-        replace(gpt2, thoughts=10),
-        replace(gpt2, parameters=355_000_000),
+        changed(gpt2, kind="codi"),
+        changed(gpt2, thoughts=10),
+        changed(gpt2, parameters=355_000_000),
     ):
         assert paper_rows(other, specs, 32) == {}
     assert paper_rows(gpt2, specs, 8) == {}
@@ -126,26 +134,24 @@ def test_the_command_repeats_the_run_and_is_safe_to_paste(tmp_path):
     )
 
 
-def test_no_two_series_look_the_same():
+def test_no_two_series_have_the_same_style():
     names = [f"dropout:0.{n}" for n in range(1, 9)] + ["gts", "gts:b", "gts:c", "gts:d"]
-    chosen = looks(names, ["gts", "gts:b", "gts:c", "gts:d"])
+    chosen = series_styles(names, ["gts", "gts:b", "gts:c", "gts:d"])
     assert len(set(chosen.values())) == len(names)
 
 
 def test_labels_are_short_and_printable():
-    assert short("gts") == "gts"
-    assert short("gts:./a\x07b") == "gts:./a?b"
-    assert short("gts:./" + "x" * 80 + "/end").endswith("xx/end")
-    assert len(short("y" * 100)) == 34
+    assert shorten("gts") == "gts"
+    assert shorten("gts:./a\x07b") == "gts:./a?b"
+    assert shorten("gts:./" + "x" * 80 + "/end").endswith("xx/end")
+    assert len(shorten("y" * 100)) == 34
 
 
 def test_names_that_matplotlib_would_interpret_are_drawn_as_they_are():
     names = ["$x^2$", "_hidden", "<b>", "日本"]
 
     def draw(figure, panels):
-        from trainer.evaluation.report.panels import legend
-
-        legend(figure, looks(names, []))
+        legend(figure, series_styles(names, []))
 
     svg = render("odd", (6, 3), (1, 1), draw).svg
     for shown in ("$x^2$", "_hidden", "&lt;b&gt;", "日本"):
@@ -158,16 +164,18 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
         render("any", (1, 1), (1, 1), lambda figure, panels: None)
 
 
-def with_seeds(run: Run) -> Run:
-    pair = Paired("gaussian:1.0", "gts", "pass@8", Interval(0.05, 0.01, 0.09))
+def with_seeds(run: Summary) -> Summary:
+    numbers = {"measure": "pass@8", "difference": 0.05, "low": 0.01, "high": 0.09}
+    pair = Paired(sampler="gaussian:1.0", against="gts", **numbers)
     measures = {"pass@8": Interval(0.7, 0.6, 0.8), "gain": Interval(1.5, 1.0, 2.0)}
-    return replace(run, seeds=(Seeds(("gts", "gts:seed-1"), measures, (pair,)),))
+    seeds = Seeds(samplers=("gts", "gts:seed-1"), measures=measures, paired=(pair,))
+    return run.model_copy(update={"seeds": (seeds,)})
 
 
-def test_seeds_have_a_table_of_their_mean_and_of_what_it_adds(tmp_path):
+def test_seeds_have_a_table_of_their_mean_and_its_differences(tmp_path):
     run = read(tmp_path, SMALL.changed(samplers=("gaussian:1.0", "gts", "gts:seed-1")))
-    assert seed_tables(run) == []
-    (table,) = seed_tables(with_seeds(run))
+    assert run.seeds == ()
+    table = seed_table(with_seeds(run).seeds[0])
     assert table.title == "gts over 2 seeds"
     assert "gts, gts:seed-1" in table.note
     assert [[cell.text for cell in row] for row in table.rows] == [
@@ -177,7 +185,7 @@ def test_seeds_have_a_table_of_their_mean_and_of_what_it_adds(tmp_path):
     assert table.rows[1][1].is_strong
 
 
-def test_pictures_and_pairs_leave_further_seeds_out_and_tables_keep_them(tmp_path):
+def test_figures_and_pairs_leave_further_seeds_out_and_tables_keep_them(tmp_path):
     run = with_seeds(read(tmp_path, SMALL.changed(samplers=("gaussian:1.0", "gts", "gts:seed-1"))))
     assert [row[0].text for row in pass_at_table(run).rows] == ["gaussian:1.0", "gts", "gts:seed-1"]
     pairs = paired_table(run)

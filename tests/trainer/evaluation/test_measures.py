@@ -1,4 +1,4 @@
-"""Records in, summary out: small cases worked out by hand."""
+"""The measures of a summary and their statistics, from small records worked out by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer.evaluation.measures import summarise
 from trainer.evaluation.records import Record
 from trainer.evaluation.statistics import Bin, interval, intervals, reliability
-from trainer.evaluation.summary import summarise
 
 PLAIN = Record(
     sampler="gaussian:1.0",
@@ -105,7 +105,7 @@ def test_snr_is_spread_over_questions_for_each_thought() -> None:
     assert _summary()["samplers"]["gaussian:1.0"]["snr"] is None
 
 
-def test_the_deterministic_accuracy_is_told_by_operations() -> None:
+def test_the_deterministic_accuracy_is_given_by_operations() -> None:
     found = _summary()["deterministic"]
     assert found["accuracy"]["value"] == pytest.approx(2 / 3, abs=1e-6)
     values = {count: one["value"] for count, one in found["by_operations"].items()}
@@ -132,14 +132,16 @@ def test_two_learned_samplers_are_compared_both_ways() -> None:
     assert {pair["difference"] for pair in summary["paired"]} == {0.0}
 
 
-def test_seeds_of_one_training_are_taken_together_by_question() -> None:
+def test_the_mean_over_seeds_of_one_training_is_paired_by_question() -> None:
     other = [
         replace(record, sampler="gts:b", correct=correct, gain=gain)
         for record, correct, gain in zip(GTS, ([], [1], []), (0.2, 1.0, None), strict=True)
     ]
     alone = [replace(record, sampler="gts:c") for record in GTS]
     records = {"gaussian:1.0": GAUSSIAN, "gts": GTS, "gts:b": other, "gts:c": alone}
-    summary = summarise(records, config={}, model={}, data={}, seed=0, alike=[("gts", "gts:b")])
+    summary = summarise(
+        records, config={}, model={}, data={}, seed=0, seed_groups=[("gts", "gts:b")]
+    )
     (seeds,) = summary["seeds"]
     assert seeds["samplers"] == ["gts", "gts:b"]
     # pass@4 of the three questions is 1, 1, 1 and 0, 1, 0; gain 1.2, 0.8, 3.0 and 0.2, 1.0, none.
@@ -157,8 +159,9 @@ def test_two_trainings_are_compared_mean_to_mean() -> None:
         spec: [replace(record, sampler=spec, correct=right) for record in GTS]
         for spec, right in (("gts", [0]), ("gts:b", [0]), ("gts:c", []), ("gts:d", [0]))
     }
-    alike = [("gts", "gts:b"), ("gts:c", "gts:d")]
-    first, second = summarise(records, config={}, model={}, data={}, seed=0, alike=alike)["seeds"]
+    groups = [("gts", "gts:b"), ("gts:c", "gts:d")]
+    summary = summarise(records, config={}, model={}, data={}, seed=0, seed_groups=groups)
+    first, second = summary["seeds"]
     found = {pair["measure"]: pair for pair in first["paired"]}
     assert (found["pass@4"]["sampler"], found["pass@4"]["difference"]) == ("gts:c", 0.5)
     assert {pair["sampler"] for pair in second["paired"]} == {"gts"}
@@ -167,14 +170,15 @@ def test_two_trainings_are_compared_mean_to_mean() -> None:
 def test_the_seed_alone_decides_the_intervals() -> None:
     assert _summary() == _summary()
     rng = np.random.default_rng(0)
-    values = rng.normal(size=200).tolist()
+    values = rng.normal(size=200)
     assert interval(values, 1) == interval(values, 1)
-    assert interval(values, 1).low != interval(values, 2).low
+    assert interval(values, 1) != interval(values, 2)
 
 
 def test_an_interval_is_that_of_the_resampled_mean() -> None:
     values = (np.arange(400) < 100).astype(float)  # a quarter: σ of the mean is √(¼·¾/400) ≈ 0.0217
-    found = interval(values.tolist(), 0)
+    found = interval(values, 0)
+    assert found is not None
     assert found.value == 0.25
     assert found.low == pytest.approx(0.25 - 1.96 * 0.0217, abs=0.004)
     assert found.high == pytest.approx(0.25 + 1.96 * 0.0217, abs=0.004)
@@ -184,7 +188,7 @@ def test_columns_share_their_resamples() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(50, 2))
     together = intervals(np.column_stack([values, values[:, 0] + 1.0]), 3)
-    assert together[0] == interval(values[:, 0].tolist(), 3)
+    assert together[0] == interval(values[:, 0], 3)
     assert together[2].low == pytest.approx(together[0].low + 1.0, abs=2e-6)
 
 

@@ -1,15 +1,15 @@
-"""Fitting a calibration: what holds for any fit, hand-worked measures, and a whole run."""
+"""Calibration: properties of every fit, measures worked out by hand, and whole runs."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from latent.calibration import Calibration, Evidence
+from latent.calibration import Calibration, Evidence, evidence_of
 from latent.calibration_file import FILE_NAME, load_calibrations, write_calibrations
 from latent.errors import GtsError, InputError
 from latent.folders import fingerprint, weights_digest
@@ -20,26 +20,25 @@ from latent.votes import Ballot
 from tests.calibrations import COEFFICIENTS, make_calibration
 from tests.reasoners import make_counting_reasoner
 from tests.service.server import save_with_sampler
-from trainer.evaluation.calibrate import (
+from trainer.evaluation.calibration import (
     CalibrationRun,
+    Judged,
     calibrate,
+    fit,
     judged_votes,
+    out_of_fold,
     parse_budgets,
     parse_samplers,
-)
-from trainer.evaluation.calibration_fit import (
-    Judged,
-    expected_calibration_error,
-    fit,
-    out_of_fold,
     question_weights,
 )
+from trainer.evaluation.statistics import expected_calibration_error
 
 BUDGETS = (1, 16)
+QUESTIONS = 60
 
 
 def draw(rng: np.random.Generator, questions: int, truth: Calibration | None) -> list[Judged]:
-    """Make votes at budgets 1 to 16; right as `truth` has it, or by the toss of a coin."""
+    """Votes at budgets 1 to 16, right with the probability of `truth`, or with 0.5 without it."""
     judged = []
     for question in range(questions):
         for budget in (1, 2, 4, 8, 16):
@@ -59,7 +58,7 @@ def fitted(judged: Sequence[Judged]) -> Calibration:
 def test_share_and_confidence_only_raise_the_probability_whatever_was_fitted(seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = draw(rng, int(rng.integers(10, 60)), None)
-    if seed % 2:  # the opposite of what a vote should mean
+    if seed % 2:  # a small share means right
         data = [replace(one, is_right=one.evidence.share < 0.5) for one in data]
     model = fitted(data)
     for _ in range(50):
@@ -94,7 +93,7 @@ def test_the_fit_is_calibrated_and_the_share_is_not() -> None:
     assert expected_calibration_error(shares, is_right, weights) > 0.2
 
 
-def test_few_questions_that_are_all_right_do_not_make_it_certain() -> None:
+def test_a_few_questions_that_are_all_right_do_not_give_certainty() -> None:
     data = [replace(one, is_right=True) for one in draw(np.random.default_rng(2), 10, None)]
     probability = fitted(data).probability(Evidence(1.0, 1.0, 16, False))
     assert 0.8 < probability < 0.9999
@@ -108,7 +107,7 @@ def test_every_question_counts_the_same_however_often_it_voted() -> None:
     assert question_weights(data).sum() == pytest.approx(30)
 
 
-def test_a_question_has_no_say_in_its_own_out_of_fold_probability() -> None:
+def test_an_out_of_fold_probability_does_not_depend_on_its_own_question() -> None:
     data = draw(np.random.default_rng(4), 20, None)
     own = np.array([one.question == 7 for one in data])
     flipped = [
@@ -120,7 +119,7 @@ def test_a_question_has_no_say_in_its_own_out_of_fold_probability() -> None:
 
 
 def test_the_calibration_error_is_worked_out_by_hand() -> None:
-    # Of 0.9 claimed in (0.8, 0.9] none is right, of 0.25 in (0.2, 0.3] none, of 2 in the top bin both.
+    # Gaps: 0.9 in (0.8, 0.9], 0.25 in (0.2, 0.3], and 0 in the top bin with two right answers.
     p, right = np.array([0.9, 1.0, 0.25, 1.0]), np.array([0.0, 1.0, 0.0, 1.0])
     error = expected_calibration_error(p, right, np.ones(4))
     assert error == pytest.approx((0.9 + 0.25) / 4)
@@ -151,53 +150,72 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_with_sampler(make_counting_reasoner(), folder)
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Questions, for half of which the deterministic answer is the right one."""
+
+    path: Path
+    deterministic: list[Evidence]  # of the deterministic answers
+
+
 @pytest.fixture(scope="module")
-def data(folder: Path) -> Path:
-    """Two dozen questions, half of them with the answer that the reasoner gives undisturbed."""
+def held_out(folder: Path) -> HeldOut:
     reasoner = load_reasoner(folder)
-    plain = load_sampler(reasoner, SamplerSpec("deterministic"), None)
+    sampler = load_sampler(reasoner, SamplerSpec("deterministic"), None)
     rows: list[dict[str, str]] = []
-    for number in range(60):
+    found: list[Evidence] = []
+    for number in range(2 * QUESTIONS):
         question = f"Ann has {number} apples and buys {number + 3} more. How many are there?"
-        answer = solve(reasoner, question, plain, budget=1, seed=0).tally.winner.answer
-        if answer is not None and len(rows) < 24:
-            right = str(answer) if len(rows) % 2 else "-1"
-            rows.append({"question": question, "answer": right})
+        tally = solve(reasoner, question, sampler, budget=1, seed=0).tally
+        if len(rows) == QUESTIONS:
+            break
+        if tally.winner.answer is not None:
+            truth = str(tally.winner.answer) if len(rows) % 2 else "-1"
+            rows.append({"question": question, "answer": truth})
+            found.append(evidence_of(tally))
     path = folder.parent / "held-out.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return HeldOut(path, found)
+
+
+@pytest.fixture(scope="module")
+def data(held_out: HeldOut) -> Path:
+    return held_out.path
 
 
 def run_of(data: Path | str, out: Path, samplers: str = "gts,gaussian:0.1") -> CalibrationRun:
-    return CalibrationRun(parse_samplers(samplers), str(data), (1, 2, 4), 24, 0, out)
+    return CalibrationRun(parse_samplers(samplers), str(data), (1, 2, 4), QUESTIONS, 0, out)
 
 
-def test_a_run_writes_a_file_that_fits_its_folder(folder: Path, data: Path, tmp_path: Path) -> None:
+def test_a_run_writes_a_file_that_fits_its_folder(
+    folder: Path, held_out: HeldOut, tmp_path: Path
+) -> None:
     reasoner = load_reasoner(folder)
     out = folder / FILE_NAME
-    written = calibrate(reasoner, folder, run_of(data, out))
+    written = calibrate(reasoner, folder, run_of(held_out.path, out))
     assert load_calibrations(folder, fingerprint(folder)) == written
     votes = ("best", "centroid", "confidence", "majority")
     keys = [(name, vote) for name in ("gaussian:0.1", "gts") for vote in votes]
     assert [(one.sampler, one.vote) for one in written.fitted] == keys
     for one in written.fitted:
-        assert (one.questions, one.data, one.budgets) == (24, "held-out.jsonl", (1, 4))
+        assert (one.questions, one.data, one.budgets) == (QUESTIONS, "held-out.jsonl", (1, 4))
         assert 0 <= one.ece <= 1
         is_learned = one.sampler == "gts"
         own = weights_digest(folder / "samplers" / "default") if is_learned else None
         assert one.sampler_fingerprint == own
-    # Half of the undisturbed answers are right, and that is what is said of them, not 100%.
+    # Half of the deterministic answers are right, so the mean of their probabilities is about 0.5.
     gaussian = written.find(SamplerSpec.parse("gaussian:0.1"), "majority")
     assert gaussian is not None
-    assert gaussian.probability(Evidence(1.0, 0.9, 1, True)) == pytest.approx(0.5, abs=0.2)
+    probabilities = [gaussian.probability(one) for one in held_out.deterministic]
+    assert np.mean(probabilities) == pytest.approx(0.5, abs=0.1)
     assert gaussian.ece < gaussian.share_ece
 
     other = tmp_path / "again.json"
-    calibrate(reasoner, folder, run_of(data, other))
+    calibrate(reasoner, folder, run_of(held_out.path, other))
     assert other.read_bytes() == out.read_bytes(), "the same run, the same file"
 
 
-def test_a_run_keeps_what_still_fits_of_other_samplers_and_tells_the_rest(
+def test_a_run_keeps_valid_entries_of_other_samplers_and_names_those_it_drops(
     folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reasoner, out = load_reasoner(folder), tmp_path / FILE_NAME
@@ -211,10 +229,12 @@ def test_a_run_keeps_what_still_fits_of_other_samplers_and_tells_the_rest(
     assert kept in found.fitted
     assert {one.sampler for one in found.fitted} == {"deterministic", "gaussian:3.0"}
     assert replaced not in found.fitted
-    assert f"{out}: sampler 'gts' has changed since it was calibrated" in capsys.readouterr().out
+    dropped = f"{out}: drops gts with vote majority: sampler 'gts' has changed since it was"
+    assert dropped in capsys.readouterr().out
     write_calibrations(out, replace(empty, reasoner_fingerprint="another", fitted=(kept,)))
     assert calibrate(reasoner, folder, run) == empty
-    assert "of other weights of the reasoner; left out" in capsys.readouterr().out
+    dropped = "drops gaussian:3.0 with vote majority: it is for other weights of the reasoner"
+    assert dropped in capsys.readouterr().out
 
 
 def test_the_deterministic_sampler_is_one_trajectory_at_any_budget(
@@ -234,7 +254,7 @@ def test_the_deterministic_sampler_is_one_trajectory_at_any_budget(
     [
         ("embedded:test", "not held out"),
         ("embedded:train", "embedded:train is not held out"),
-        ("few.jsonl", "3 questions are too few"),
+        ("few.jsonl", "49 questions are too few to calibrate on; give at least 50"),
         ("long.jsonl", "question 1 of the data"),
         ("/no/such/file", "no such data file"),
     ],
@@ -244,11 +264,29 @@ def test_data_that_cannot_calibrate_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     row, long = ({"question": words, "answer": 1} for words in ("How many?", "many " * 500))
-    Path("few.jsonl").write_text(f"{json.dumps(row)}\n" * 3)
-    Path("long.jsonl").write_text(f"{json.dumps(long)}\n" * 12)
+    Path("few.jsonl").write_text(f"{json.dumps(row)}\n" * 49)
+    Path("long.jsonl").write_text(f"{json.dumps(long)}\n" * 50)
     with pytest.raises(GtsError, match=said):
         calibrate(load_reasoner(folder), folder, run_of(source, tmp_path / FILE_NAME))
     assert not (tmp_path / FILE_NAME).exists()
+
+
+@pytest.mark.parametrize(("questions", "is_warned"), [(199, True), (200, False)])
+def test_a_calibration_on_fewer_than_200_questions_gives_a_warning(
+    folder: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    questions: int,
+    is_warned: bool,
+) -> None:
+    lines = data.read_text().splitlines(keepends=True)
+    repeated = tmp_path / "rows.jsonl"
+    repeated.write_text("".join(lines[n % QUESTIONS] for n in range(questions)))
+    run = replace(run_of(repeated, tmp_path / FILE_NAME, "deterministic"), limit=questions)
+    calibrate(load_reasoner(folder), folder, run)
+    warning = f"warning: {questions} questions give a rough calibration; use 200 or more"
+    assert (warning in capsys.readouterr().out) == is_warned
 
 
 def test_budgets_and_samplers_are_read_and_refused() -> None:
