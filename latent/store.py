@@ -1,8 +1,9 @@
-"""Reasoners and samplers in and out of their folders. Safetensors and JSON only, never a pickle.
+"""Loads and saves reasoner and sampler folders. Safetensors and JSON only, never a pickle.
 
-The layout of a folder is told in `latent.folders`.
+`latent.folders` describes the layout of a folder.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +31,7 @@ from latent.supported import check_decoder
 
 __all__ = [
     "SamplerCard",
+    "check_finite",
     "load_decoder",
     "load_projection",
     "load_reasoner",
@@ -57,18 +59,38 @@ def load_reasoner(
         raise NotFoundError(f"no reasoner folder at {folder}", param="model")
     format = read_format(folder)
     model = load_decoder(folder, dtype)
-    width = model.config.hidden_size
+    _check_format(folder, format, model)
     projection = None
     if format.projection is not None:
-        projection = load_projection(folder, format.projection, width).to(device, dtype)
+        width = model.config.hidden_size
+        projection = load_projection(folder, format.projection, width, dtype)
     return Reasoner(
         format,
         cast(Any, model).to(torch.device(device)),
         load_tokenizer(folder),
-        projection,
+        projection.to(device) if projection else None,
         name=name or folder.name,
         fingerprint=fingerprint(folder),
     )
+
+
+def _check_format(folder: Path, format: ReasonerFormat, model: PreTrainedModel) -> None:
+    """Refuse a `reasoner.json` that does not fit the decoder or the other files."""
+    rows = cast(Any, model.get_input_embeddings()).weight.shape[0]
+    window = getattr(model.config, "max_position_embeddings", None)
+    strange = [token for token in format.token_ids if not 0 <= token < rows]
+    if strange:
+        problem = f"{strange[0]} is not one of the decoder's {rows} tokens"
+    elif window is not None and format.suffix_capacity >= window:
+        problem = (
+            f"thoughts and answer take up to {format.suffix_capacity} tokens, and the context window "
+            f"has {window}"
+        )
+    elif format.projection is None and (folder / "projection.safetensors").exists():
+        problem = "it describes no projection, but projection.safetensors is there"
+    else:
+        return
+    raise FormatError(f"{folder / 'reasoner.json'}: {problem}")
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -82,10 +104,15 @@ def load_tokenizer(folder: Path) -> Any:
         raise FormatError(f"{folder}: its tokenizer does not load: {first_line}") from error
 
 
-def load_projection(folder: Path, shape: Projection, width: int) -> ProjectionMLP:
+def load_projection(
+    folder: Path, shape: Projection, width: int, dtype: torch.dtype = torch.float32
+) -> ProjectionMLP:
     """Load what stands between a CODI state and what is fed back."""
-    projection = ProjectionMLP(width, shape.hidden, shape.layer_norm_eps)
-    load_strictly(projection, folder / "projection.safetensors")
+    with torch.device("meta"):
+        projection = ProjectionMLP(
+            width, shape.hidden, shape.layer_norm_eps, layer_norm=shape.layer_norm
+        )
+    load_strictly(projection, folder / "projection.safetensors", dtype)
     return projection
 
 
@@ -101,6 +128,7 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             dtype=dtype,
             local_files_only=True,
             use_safetensors=True,
+            trust_remote_code=False,
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises whatever its parts raise
@@ -122,6 +150,7 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         )
         raise FormatError(f"{folder}: the weights do not fit config.json: {what}")
     check_decoder(model)
+    check_finite(model.state_dict(), folder)
     model.set_attn_implementation(ATTENTION_NAME)
     return model  # type: ignore[no-any-return]
 
@@ -171,15 +200,14 @@ def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None) -> 
             f"{card.reasoner_fingerprint[:12]}, {reasoner.name} has {reasoner.fingerprint[:12]})",
             param="sampler",
         )
-    heads = GaussianThoughtSampler(card.width)
-    load_strictly(heads, folder / "sampler.safetensors")
-    return LearnedSampler(
-        spec, heads.to(reasoner.device, reasoner.compute_dtype).requires_grad_(False)
-    )
+    with torch.device("meta"):
+        heads = GaussianThoughtSampler(card.width)
+    load_strictly(heads, folder / "sampler.safetensors", reasoner.compute_dtype)
+    return LearnedSampler(spec, heads.to(reasoner.device).requires_grad_(False))
 
 
-def load_strictly(module: torch.nn.Module, path: Path) -> None:
-    """Fill a module from a safetensors file that has exactly its tensors."""
+def load_strictly(module: torch.nn.Module, path: Path, dtype: torch.dtype) -> None:
+    """Fill a module without weights from a safetensors file that has exactly its tensors."""
     tensors, expected = load_tensors(path), module.state_dict()
     missing, extra = (
         sorted(expected.keys() - tensors.keys()),
@@ -194,4 +222,15 @@ def load_strictly(module: torch.nn.Module, path: Path) -> None:
     parts += [f"unexpected {', '.join(extra)}"] if extra else []
     if parts + wrong:
         raise MismatchError(f"{path}: {'; '.join(parts + wrong)}")
-    module.load_state_dict(tensors)
+    own = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    check_finite(own, path)
+    module.load_state_dict(own, assign=True)
+
+
+def check_finite(tensors: Mapping[str, torch.Tensor], source: Path) -> None:
+    """Refuse weights that are infinite or no numbers, by name."""
+    for name, tensor in tensors.items():
+        if tensor.numel() and not torch.stack(tensor.detach().aminmax()).isfinite().all():
+            raise FormatError(
+                f"{source}: {name} holds values that are infinite or no numbers (NaN)"
+            )
