@@ -216,6 +216,8 @@ def _fields_of(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
             if not isinstance(value, list | tuple) or any(type(item) is not int for item in value):
                 raise FormatError(f"{where}: {name} must be a list of token ids")
             values[name] = tuple(value)
+        elif isinstance(value, str) and value.encode(errors="ignore").decode() != value:
+            raise FormatError(f"{where}: {name} is not Unicode text")
         elif kind in _PLAIN and type(value) not in _PLAIN[kind]:
             raise FormatError(f"{where}: {name} has the wrong type, {type(value).__name__}")
     return values

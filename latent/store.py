@@ -14,7 +14,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import logging as transformers_logging
 
 from latent.errors import FormatError, MismatchError, NotFoundError
-from latent.files import load_tensors, save_tensors, write_json
+from latent.files import (
+    load_tensors,
+    read_json,
+    read_weight_map,
+    save_tensors,
+    tensor_dtypes,
+    write_json,
+)
 from latent.folders import (
     SamplerCard,
     fingerprint,
@@ -44,6 +51,7 @@ __all__ = [
 
 # transformers makes up an empty GPT-2 tokenizer where none of these exists.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+_FLOATING = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 
 
 def load_reasoner(
@@ -59,7 +67,8 @@ def load_reasoner(
         raise NotFoundError(f"no reasoner folder at {folder}", param="model")
     format = read_format(folder)
     model = load_decoder(folder, dtype)
-    _check_format(folder, format, model)
+    tokenizer = load_tokenizer(folder)
+    _check_fit(folder, format, model, tokenizer)
     projection = None
     if format.projection is not None:
         width = model.config.hidden_size
@@ -67,18 +76,24 @@ def load_reasoner(
     return Reasoner(
         format,
         cast(Any, model).to(torch.device(device)),
-        load_tokenizer(folder),
+        tokenizer,
         projection.to(device) if projection else None,
         name=name or folder.name,
         fingerprint=fingerprint(folder),
     )
 
 
-def _check_format(folder: Path, format: ReasonerFormat, model: PreTrainedModel) -> None:
-    """Refuse a `reasoner.json` that does not fit the decoder or the other files."""
+def _check_fit(
+    folder: Path, format: ReasonerFormat, model: PreTrainedModel, tokenizer: Any
+) -> None:
+    """Refuse a `reasoner.json` or a tokenizer that does not fit the decoder."""
     rows = cast(Any, model.get_input_embeddings()).weight.shape[0]
     window = getattr(model.config, "max_position_embeddings", None)
     strange = [token for token in format.token_ids if not 0 <= token < rows]
+    if (highest := max(tokenizer.get_vocab().values(), default=0)) >= rows:
+        raise FormatError(
+            f"{folder}: its tokenizer has a token {highest}, and the decoder has {rows} tokens"
+        )
     if strange:
         problem = f"{strange[0]} is not one of the decoder's {rows} tokens"
     elif window is not None and format.suffix_capacity >= window:
@@ -98,7 +113,10 @@ def load_tokenizer(folder: Path) -> Any:
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise NotFoundError(f"{folder} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})")
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        auto: Any = AutoTokenizer
+        tokenizer = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer.decode(tokenizer.encode("1 + 1"))  # settings may be wrong and load all the same
+        return tokenizer
     except Exception as error:  # transformers raises whatever its parts raise
         first_line = str(error).strip().partition("\n")[0]
         raise FormatError(f"{folder}: its tokenizer does not load: {first_line}") from error
@@ -118,6 +136,7 @@ def load_projection(
 
 def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Load a transformers folder to serve lanes; name every missing or unexpected weight."""
+    _check_decoder_files(folder)
     hub_logging: Any = transformers_logging
     hub_logging.disable_progress_bar()
     verbosity = hub_logging.get_verbosity()
@@ -153,6 +172,27 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     check_finite(model.state_dict(), folder)
     model.set_attn_implementation(ATTENTION_NAME)
     return model  # type: ignore[no-any-return]
+
+
+def _check_decoder_files(folder: Path) -> None:
+    """Refuse files that transformers would follow too far: before it is called, from headers alone."""
+    config, whole = read_json(folder / "config.json"), folder / "model.safetensors"
+    if not isinstance(config, dict):
+        raise FormatError(f"{folder / 'config.json'} is not an object")
+    names = [whole.name]
+    if not whole.is_file():
+        names = sorted(set(read_weight_map(folder / "model.safetensors.index.json").values()))
+    dtypes = {name: kind for file in names for name, kind in tensor_dtypes(folder / file).items()}
+    wrong = sorted(name for name, kind in dtypes.items() if kind not in _FLOATING)
+    if wrong:
+        raise FormatError(f"{folder}: {wrong[0]} is {dtypes[wrong[0]]}, not a floating type")
+    for name in ("num_hidden_layers", "n_layer"):
+        layers = config.get(name, 0)
+        if type(layers) is not int or not 0 <= layers <= len(dtypes):
+            raise FormatError(
+                f"{folder}: config.json has {name} {str(layers)[:40]}, and the weights are "
+                f"{len(dtypes)} tensors"
+            )
 
 
 def save_reasoner(
@@ -200,6 +240,12 @@ def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None) -> 
             f"{card.reasoner_fingerprint[:12]}, {reasoner.name} has {reasoner.fingerprint[:12]})",
             param="sampler",
         )
+    if card.width != reasoner.width:
+        raise MismatchError(
+            f"the sampler in {folder} is for thoughts of {card.width} numbers, and those of "
+            f"{reasoner.name} have {reasoner.width}",
+            param="sampler",
+        )
     with torch.device("meta"):
         heads = GaussianThoughtSampler(card.width)
     load_strictly(heads, folder / "sampler.safetensors", reasoner.compute_dtype)
@@ -213,10 +259,14 @@ def load_strictly(module: torch.nn.Module, path: Path, dtype: torch.dtype) -> No
         sorted(expected.keys() - tensors.keys()),
         sorted(tensors.keys() - expected.keys()),
     )
+    both = sorted(expected.keys() & tensors.keys())
     wrong = [
         f"{name} is {tuple(tensors[name].shape)}, not {tuple(expected[name].shape)}"
-        for name in sorted(expected.keys() & tensors.keys())
+        for name in both
         if tensors[name].shape != expected[name].shape
+    ]
+    wrong += [
+        f"{name} is no floating type" for name in both if not tensors[name].is_floating_point()
     ]
     parts = [f"missing {', '.join(missing)}"] if missing else []
     parts += [f"unexpected {', '.join(extra)}"] if extra else []

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from latent.errors import FormatError
+from latent.errors import FormatError, MismatchError
 from latent.importers.bases import Base
 from latent.importers.keys import Shapes
 from latent.store import check_finite
@@ -84,6 +84,13 @@ def plan_decoder(
     `is_embedding_last` says that the released code reads the embedding after the head.
     """
     config = deepcopy(base.config)
+    layers = getattr(config, "num_hidden_layers", None)
+    if type(layers) is int and layers > len(weights):  # or its modules would be made one by one
+        raise MismatchError(
+            f"{base.folder / 'config.json'} has {layers} layers, and the checkpoint {len(weights)} "
+            "tensors",
+            param="base",
+        )
     model: Any = _without_weights(base, config)
     check_decoder(model)
     embedding = _name_of(model, model.get_input_embeddings())

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from latent.errors import InputError
+from latent.errors import FormatError, InputError
 from latent.format import ReasonerFormat
 from latent.importers.bases import Base
 from latent.importers.checkpoints import Checkpoint
@@ -84,6 +84,11 @@ def write_folder(out: Path, format: ReasonerFormat, imported: Imported) -> Path:
             for stale in out.glob(pattern):
                 stale.unlink()
         save_reasoner(out, format, imported.model, imported.base.tokenizer, imported.projection)
+    except UnicodeEncodeError as error:
+        base = imported.base.folder
+        raise FormatError(
+            f"{base}: its tokenizer holds text that is not Unicode: {error}"
+        ) from error
     except OSError as error:
         raise InputError(f"--out {out} cannot be written: {error}", param="out") from error
     return out
