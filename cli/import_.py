@@ -1,9 +1,12 @@
-"""`gts import`: a released checkpoint and its base folder → a reasoner folder."""
+"""`gts import`: converts a released checkpoint and its base folder into a reasoner folder."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["app"]
 
@@ -34,6 +37,15 @@ Thoughts = Annotated[
         show_default=False,
     ),
 ]
+Eos = Annotated[
+    int | None,
+    typer.Option(
+        help="The id that ends an answer; without it, the tokenizer's own.", show_default=False
+    ),
+]
+Dtype = Annotated[
+    str, typer.Option(help="What the weights are stored in: fp32, bf16, fp16 or fp64.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a folder that is not empty.")]
 
 
@@ -45,12 +57,24 @@ def coconut(
     base: Base,
     out: Out,
     thoughts: Thoughts = None,
+    eos: Eos = None,
+    dtype: Dtype = "fp32",
     force: Force = False,
 ) -> None:
     """Import COCONUT's checkpoint_N, or SIM-CoT's variant of it."""
     from latent.importers import import_coconut
 
-    _report(import_coconut(checkpoint, base, out, thoughts=thoughts, overwrite=force))
+    _report(
+        import_coconut(
+            checkpoint,
+            base,
+            out,
+            thoughts=thoughts,
+            eos=eos,
+            dtype=_stored_dtype(dtype),
+            overwrite=force,
+        )
+    )
 
 
 @app.command(
@@ -62,21 +86,39 @@ def codi(
     base: Base,
     out: Out,
     thoughts: Thoughts = None,
-    alpha: Annotated[float, typer.Option(help="LoRA's α; its rank is read from the file.")] = 32.0,
-    eos: Annotated[
-        int | None,
+    alpha: Annotated[
+        float | None,
         typer.Option(
-            help="The id that ends an answer; without it, eos_token_id of the base's config.json.",
+            help="LoRA's α, which no file holds; 32, as in CODI's scripts, is assumed and reported.",
             show_default=False,
         ),
     ] = None,
+    eos: Eos = None,
+    keep_eos: Annotated[
+        bool,
+        typer.Option(
+            "--keep-eos",
+            help="It was trained with remove_eos=False: end-of-text before bot and after eot.",
+        ),
+    ] = False,
+    dtype: Dtype = "fp32",
     force: Force = False,
 ) -> None:
     """Import CODI on GPT-2 or LLaMA: LoRA is merged, the projection kept beside the decoder."""
     from latent.importers import import_codi
 
     _report(
-        import_codi(checkpoint, base, out, thoughts=thoughts, alpha=alpha, eos=eos, overwrite=force)
+        import_codi(
+            checkpoint,
+            base,
+            out,
+            thoughts=thoughts,
+            alpha=alpha,
+            eos=eos,
+            keep_eos=keep_eos,
+            dtype=_stored_dtype(dtype),
+            overwrite=force,
+        )
     )
 
 
@@ -88,6 +130,7 @@ def cot(
     max_reasoning_tokens: Annotated[
         int, typer.Option(help="How much text may come before the answer.")
     ] = 160,
+    dtype: Dtype = "fp32",
     force: Force = False,
 ) -> None:
     """Import a plain chain-of-thought checkpoint, as a text reasoner."""
@@ -95,16 +138,32 @@ def cot(
 
     _report(
         import_cot(
-            checkpoint, base, out, max_reasoning_tokens=max_reasoning_tokens, overwrite=force
+            checkpoint,
+            base,
+            out,
+            max_reasoning_tokens=max_reasoning_tokens,
+            dtype=_stored_dtype(dtype),
+            overwrite=force,
         )
     )
 
 
+def _stored_dtype(text: str) -> "torch.dtype":
+    """Parse --dtype; auto is fp32, as on a CPU."""
+    import torch
+
+    from latent.device import resolve_dtype
+
+    return resolve_dtype(text, torch.device("cpu"))
+
+
 def _report(folder: Path) -> None:
-    """Load what was written, as a last check, and say what it is in one line."""
+    """Load what was written, as a last check; print what was assumed or ignored, then what it is."""
     from latent.store import load_reasoner
 
     reasoner = load_reasoner(folder)
+    for note in reasoner.format.provenance.get("notes", []):
+        typer.echo(f"note: {note}")
     typer.echo(
         f"{folder}: {reasoner.format.kind}, {reasoner.parameter_count:,} parameters, "
         f"K = {reasoner.format.thoughts}, fingerprint {reasoner.fingerprint[:12]}"

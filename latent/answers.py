@@ -3,7 +3,14 @@
 import re
 from decimal import Decimal, DecimalException
 
-__all__ = ["TOLERANCE", "format_answer", "parse_answer", "same_answer", "show_answer"]
+__all__ = [
+    "TOLERANCE",
+    "format_answer",
+    "last_number",
+    "parse_answer",
+    "same_answer",
+    "show_answer",
+]
 
 TOLERANCE = Decimal("0.001")
 
@@ -21,6 +28,17 @@ def parse_answer(text: str) -> Decimal | None:
         return _canonical(Decimal(plain))
     except DecimalException:
         return None
+
+
+def last_number(text: str, template: str) -> Decimal | None:
+    """Read the last number as CODI's and COCONUT's own evaluation does, whatever stands before it.
+
+    Commas are removed first, a sign counts only right before a digit, and where targets are written
+    with "#" only what follows the last one is read.
+    """
+    tail = text.rpartition("#")[2] if "#" in template else text
+    found = re.findall(r"-?\d+(?:\.\d+)?", tail.replace(",", ""))
+    return _canonical(Decimal(found[-1])) if found else None
 
 
 def same_answer(left: Decimal | None, right: Decimal | None) -> bool:

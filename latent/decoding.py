@@ -10,7 +10,7 @@ from decimal import Decimal
 import torch
 import torch.nn.functional as F
 
-from latent.answers import parse_answer
+from latent.answers import last_number, parse_answer
 from latent.batch import LaneBatch
 from latent.noise import Site
 from latent.reasoner import Reasoner
@@ -34,9 +34,14 @@ class Decoded:
         return sum(own) / len(own) if own else 0.0
 
     def read(self, reasoner: Reasoner) -> tuple[str, Decimal | None]:
-        """Give the text and its answer; None without the prefix, the end, or a number."""
+        """Decode the text and read its answer.
+
+        A strict reading has no answer without the prefix, the end, or a number.
+        """
         body = list(self.tokens[:-1] if self.is_finished else self.tokens)
         text = str(reasoner.tokenizer.decode(body, skip_special_tokens=True))
+        if reasoner.format.answers == "last-number":
+            return text, last_number(text, reasoner.format.answer_template)
         if self.answer_start is None or not self.is_finished:
             return text, None
         answer = reasoner.tokenizer.decode(body[self.answer_start :], skip_special_tokens=True)
@@ -72,6 +77,8 @@ def decode(batch: LaneBatch, hidden: torch.Tensor, slot: int, *, keep_all: bool)
             is_found = (tail == prefix).all(-1) & (starts[live] < 0)
             starts[live[is_found]] = step + 1
         is_ended[live] = torch.isin(chosen[going], eos)
+        if step == 0 and format.ignore_first_eos:
+            is_ended[:] = False
         has_room = torch.where(
             starts[live] < 0,
             step + 1 < format.free_tokens + len(prefix),
@@ -102,7 +109,10 @@ def decode(batch: LaneBatch, hidden: torch.Tensor, slot: int, *, keep_all: bool)
 def _choose(
     batch: LaneBatch, logits: torch.Tensor, step: int, starts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pick each row's token, greedily or at the sampler's temperature; give log-probabilities too."""
+    """Pick each row's token, greedily or at the sampler's temperature, and its log-probability."""
+    suppressed = list(batch.reasoner.format.suppressed_ids)
+    if suppressed:
+        logits[:, suppressed] = -torch.inf
     chosen = logits.argmax(-1)
     temperature = batch.sampler.temperature
     if temperature > 0.0:

@@ -20,13 +20,17 @@ __all__ = [
 ]
 
 
+_MESSAGE_LIMIT = 1000  # characters: what a damaged file holds may be quoted in it
+
+
 class GtsError(Exception):
-    """Base of all errors that a user can correct; the message is one line that says how."""
+    """Base of all errors that a user can correct; the message is one bounded line that says how."""
 
     param: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        super().__init__(message)
+        line = " ".join(message.splitlines())
+        super().__init__(line if len(line) <= _MESSAGE_LIMIT else f"{line[:_MESSAGE_LIMIT]} …")
         self.param = param
 
 

@@ -14,7 +14,9 @@ __all__ = [
     "load_tensors",
     "raw_tensors",
     "read_json",
+    "read_weight_map",
     "save_tensors",
+    "tensor_dtypes",
     "tensors_digest",
     "write_atomically",
     "write_json",
@@ -63,12 +65,26 @@ def write_json(path: Path, data: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON, or say which file is missing or broken."""
+    if not path.is_file():  # nor is a device, which may have no end
+        raise NotFoundError(f"{path} does not exist")
     try:
+        if path.stat().st_size > _HEADER_LIMIT:
+            raise ValueError(f"it has more than {_HEADER_LIMIT} bytes")
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NotFoundError(f"{path} does not exist") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not readable JSON: {error}") from error
+
+
+def read_weight_map(index: Path) -> dict[str, str]:
+    """Read which shard holds which tensor; refuse names that are not of files beside the index."""
+    data = read_json(index)
+    weight_map = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise FormatError(f"{index} has no weight_map from tensor names to files")
+    for name in weight_map.values():
+        if not isinstance(name, str) or name != Path(name).name or name.endswith(".json"):
+            raise FormatError(f"{index}: weight_map names {name!r}, which is not a file beside it")
+    return weight_map
 
 
 def save_tensors(path: Path, tensors: dict[str, Any]) -> None:
@@ -87,7 +103,7 @@ def save_tensors(path: Path, tensors: dict[str, Any]) -> None:
 
 def load_tensors(path: Path) -> dict[str, Any]:
     """Read a safetensors file, or say that it is missing, truncated, corrupt or damaged."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
     from safetensors.torch import load_file
 
     if not path.is_file():
@@ -96,11 +112,24 @@ def load_tensors(path: Path) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             recorded = (file.metadata() or {}).get("sha256")
         tensors: dict[str, Any] = load_file(path)
-    except (SafetensorError, OSError) as error:
+    except Exception as error:  # the header is data from elsewhere, and fails in many ways
         raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
     if recorded is not None and recorded != tensors_digest(raw_tensors(path)):
         raise FormatError(f"{path} is damaged: its tensors are not those that were saved")
     return tensors
+
+
+def tensor_dtypes(path: Path) -> dict[str, str]:
+    """Read the name and type of each tensor from a safetensors header, as "F32" or "I8"."""
+    from safetensors import safe_open
+
+    if not path.is_file():
+        raise NotFoundError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    except Exception as error:  # the header is data from elsewhere, and fails in many ways
+        raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
 
 
 RawTensor = tuple[str, str, list[int], Iterator[bytes]]
@@ -134,7 +163,7 @@ def raw_tensors(path: Path) -> Iterator[RawTensor]:
             if not 8 + size <= first <= last <= total:
                 raise ValueError(f"tensor {name} is cut off")
             yield name, entry["dtype"], entry["shape"], _chunks(path, first, last)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise FormatError(f"{path} is truncated or not a safetensors file: {error}") from error
 
 

@@ -67,8 +67,9 @@ def read_sampler_card(folder: Path) -> SamplerCard:
     try:
         version = data.pop("format")
         card = SamplerCard(**data)
-        if type(card.width) is not int or type(card.reasoner_fingerprint) is not str:
-            raise TypeError("width or reasoner_fingerprint has the wrong type")
+        types = (type(card.width), type(card.reasoner_fingerprint))
+        if types != (int, str) or {type(card.training), type(card.results)} != {dict}:
+            raise TypeError("width, reasoner_fingerprint, training or results has the wrong type")
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
     if version != 1 or card.kind != "gts":

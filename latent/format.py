@@ -1,6 +1,6 @@
-"""`reasoner.json`: how a folder's decoder thinks. COCONUT and CODI differ only in what stands here."""
+"""`reasoner.json`: prompt, thoughts and answer of a reasoner. COCONUT and CODI differ only in this."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
 from latent.errors import FormatError, SpecError
@@ -9,27 +9,35 @@ from latent.specs import SamplerSpec
 __all__ = ["PromptFormat", "ReasonerFormat", "ReasonerKind"]
 
 ReasonerKind = Literal["coconut", "codi", "cot"]
+AnswerReading = Literal["strict", "last-number"]
 FORMAT_VERSION = 1
 # Where a folder came from and what protects it, which change nothing that is computed.
 _NOT_COMPUTED = frozenset({"provenance", "weights_sha256"})
+# Fields that folders of format 1 may lack: written and hashed only where they differ from the default.
+_LATER = {"later": True}
 
 
 @dataclass(frozen=True)
 class PromptFormat:
-    """Question → prompt ids: prefix_ids, then the tokens of the trimmed question and `suffix`."""
+    """Question → prompt ids: prefix_ids, the tokens of the question and `suffix`, suffix_ids."""
 
     prefix_ids: tuple[int, ...] = ()
     strip: bool = True
-    collapse_spaces: bool = False
+    collapse_spaces: bool = False  # any run of spaces becomes one
     suffix: str = ""
+    suffix_ids: tuple[int, ...] = field(default=(), metadata=_LATER)
+    halve_spaces: bool = field(
+        default=False, metadata=_LATER
+    )  # each pair of spaces becomes one, once: three leave two
 
 
 @dataclass(frozen=True)
 class Projection:
-    """CODI's feedback: Linear(D, hidden) → GELU → Linear(hidden, D) → LayerNorm."""
+    """CODI's feedback: Linear(D, hidden) → GELU → Linear(hidden, D) → LayerNorm, if it has one."""
 
     hidden: int
     layer_norm_eps: float = 1e-5
+    layer_norm: bool = field(default=True, metadata=_LATER)
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,14 @@ class ReasonerFormat:
     weights_sha256: str | None = None  # of the folder it stands in; filled in when that is saved
     provenance: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT_VERSION
+    after_end_ids: tuple[int, ...] = field(
+        default=(), metadata=_LATER
+    )  # fed after end_id, before the answer
+    suppressed_ids: tuple[int, ...] = field(default=(), metadata=_LATER)  # never generated
+    ignore_first_eos: bool = field(
+        default=False, metadata=_LATER
+    )  # an end-of-text that comes first does not end the text
+    answers: AnswerReading = field(default="strict", metadata=_LATER)
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -72,13 +88,23 @@ class ReasonerFormat:
                 "a cot reasoner needs max_reasoning_tokens",
             ),
             (not is_text and None in (self.start_id, self.end_id), "start_id or end_id is missing"),
+            (self.kind != "codi" and self.projection is not None, "only codi has a projection"),
             (
-                (self.kind == "codi") != (self.projection is not None),
-                "codi, and only codi, projects",
+                self.projection is not None
+                and not (self.projection.hidden > 0 and 0 < self.projection.layer_norm_eps < 1),
+                "projection needs hidden of at least 1 and layer_norm_eps between 0 and 1",
+            ),
+            (
+                self.answers not in get_args(AnswerReading),
+                f"answers {self.answers!r} is not strict, last-number",
             ),
             (not self.eos_ids, "eos_ids is empty"),
             (self.max_answer_tokens < 1, "max_answer_tokens must be at least 1"),
-            (self.answer_template.count("{}") != 1, "answer_template needs one {}"),
+            (
+                self.answer_template.count("{}") != 1
+                or set(self.answer_template.replace("{}", "")) & set("{}"),
+                "answer_template needs one {} and no other brace",
+            ),
         )
         return next((text for is_wrong, text in checks if is_wrong), None)
 
@@ -93,6 +119,19 @@ class ReasonerFormat:
         return "gts" if self.is_latent else "token"
 
     @property
+    def latent_positions(self) -> int:
+        """How many positions the thoughts and the tokens that end them take."""
+        return self.thoughts + 1 + len(self.after_end_ids) if self.is_latent else 0
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All ids that are fed or looked for: each must be a token of the decoder."""
+        ends = [token for token in (self.start_id, self.end_id) if token is not None]
+        prompt = (*self.prompt.prefix_ids, *self.prompt.suffix_ids)
+        answer = (*self.after_end_ids, *self.answer_prefix_ids, *self.suppressed_ids)
+        return (*prompt, *ends, *answer, *self.eos_ids)
+
+    @property
     def free_tokens(self) -> int:
         """How many tokens may come before the answer prefix."""
         return max(self.max_reasoning_tokens, self.max_answer_tokens)
@@ -100,9 +139,9 @@ class ReasonerFormat:
     @property
     def suffix_capacity(self) -> int:
         """How many positions a trajectory may take after its prompt."""
-        latent = self.thoughts + 1 if self.is_latent else 0
         # Twice the prefix: a probe forces it behind a text that ran to its limit without one.
-        return latent + self.free_tokens + 2 * len(self.answer_prefix_ids) + self.max_answer_tokens
+        text = self.free_tokens + 2 * len(self.answer_prefix_ids) + self.max_answer_tokens
+        return self.latent_positions + text
 
     def check_sampler(self, spec: SamplerSpec, name: str) -> None:
         """Refuse a sampler that this kind of reasoner, called `name`, can't run."""
@@ -122,29 +161,37 @@ class ReasonerFormat:
             raise SpecError(f"{name} has no projection to drop in", param="sampler")
 
     def to_json(self) -> dict[str, Any]:
-        """Give what `reasoner.json` holds."""
-        return asdict(self)
+        """Convert to what `reasoner.json` holds."""
+        return _to_dict(self)
 
     def computed(self) -> dict[str, Any]:
-        """Give the fields that change computation, for the fingerprint."""
-        return {name: value for name, value in asdict(self).items() if name not in _NOT_COMPUTED}
+        """Select the fields that change computation, for the fingerprint."""
+        return {name: value for name, value in _to_dict(self).items() if name not in _NOT_COMPUTED}
 
     @classmethod
     def from_json(cls, data: Any) -> "ReasonerFormat":
         """Read `reasoner.json`, naming every field that is missing, unknown or of a wrong kind."""
         values = _fields_of(cls, data, "reasoner.json")
-        for name in ("answer_prefix_ids", "eos_ids"):
-            values[name] = _ids(values.get(name), name)
-        prompt = _fields_of(PromptFormat, values["prompt"], "reasoner.json: prompt")
-        prompt["prefix_ids"] = _ids(prompt.get("prefix_ids", []), "prompt.prefix_ids")
-        values["prompt"] = PromptFormat(**prompt)
+        values["prompt"] = PromptFormat(
+            **_fields_of(PromptFormat, values["prompt"], "reasoner.json: prompt")
+        )
         if values.get("projection") is not None:
             projection = _fields_of(Projection, values["projection"], "reasoner.json: projection")
             values["projection"] = Projection(**projection)
         return cls(**values)
 
 
-# What the plain fields may hold; lists of ids and nested objects are read by their own code.
+def _to_dict(value: Any) -> dict[str, Any]:
+    """Convert a dataclass, without the later fields that have their default."""
+    found = {}
+    for item in fields(value):
+        held = getattr(value, item.name)
+        if not (item.metadata.get("later") and held == item.default):
+            found[item.name] = _to_dict(held) if is_dataclass(held) else held
+    return found
+
+
+# What the plain fields may hold; nested objects and choices are checked by their own code.
 _PLAIN: dict[str, tuple[type, ...]] = {
     str(int): (int,),
     str(str): (str,),
@@ -167,14 +214,15 @@ def _fields_of(cls: type[Any], data: Any, where: str) -> dict[str, Any]:
         what = [f"unknown {', '.join(unknown)}"] if unknown else []
         what += [f"missing {', '.join(missing)}"] if missing else []
         raise FormatError(f"{where}: {'; '.join(what)}")
+    values = dict(data)
     for name, value in data.items():
-        wanted = _PLAIN.get(str(known[name].type))
-        if wanted is not None and type(value) not in wanted:
+        kind = str(known[name].type)
+        if kind == str(tuple[int, ...]):
+            if not isinstance(value, list | tuple) or any(type(item) is not int for item in value):
+                raise FormatError(f"{where}: {name} must be a list of token ids")
+            values[name] = tuple(value)
+        elif isinstance(value, str) and value.encode(errors="ignore").decode() != value:
+            raise FormatError(f"{where}: {name} is not Unicode text")
+        elif kind in _PLAIN and type(value) not in _PLAIN[kind]:
             raise FormatError(f"{where}: {name} has the wrong type, {type(value).__name__}")
-    return dict(data)
-
-
-def _ids(value: Any, name: str) -> tuple[int, ...]:
-    if not isinstance(value, list | tuple) or not all(type(item) is int for item in value):
-        raise FormatError(f"reasoner.json: {name} must be a list of token ids")
-    return tuple(value)
+    return values

@@ -34,13 +34,15 @@ BUCKET = 16
 
 
 class ProjectionMLP(nn.Module):
-    """CODI's f: Linear → GELU → Linear → LayerNorm."""
+    """CODI's f: Linear → GELU → Linear → LayerNorm, if it has one."""
 
-    def __init__(self, width: int, hidden: int, layer_norm_eps: float = 1e-5) -> None:
+    def __init__(
+        self, width: int, hidden: int, layer_norm_eps: float = 1e-5, *, layer_norm: bool = True
+    ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(width, hidden)
         self.fc2 = nn.Linear(hidden, width)
-        self.norm = nn.LayerNorm(width, eps=layer_norm_eps)
+        self.norm = nn.LayerNorm(width, eps=layer_norm_eps) if layer_norm else nn.Identity()
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Project states (…, D) to what is fed back (…, D)."""
@@ -153,9 +155,11 @@ class Reasoner:
             ) from error
         if how.collapse_spaces:
             text = re.sub(r" {2,}", " ", text)
+        if how.halve_spaces:
+            text = text.replace("  ", " ")
         ids = self.tokenizer.encode(text + how.suffix, add_special_tokens=False)
         start = () if self.format.start_id is None else (self.format.start_id,)
-        prompt = (*how.prefix_ids, *ids, *start)
+        prompt = (*how.prefix_ids, *ids, *how.suffix_ids, *start)
         self.check_length(len(prompt))
         return prompt
 
@@ -172,7 +176,7 @@ class Reasoner:
             )
 
     def encode_answer(self, answer: Decimal) -> tuple[int, ...]:
-        """Tokens that should follow the answer prefix, through end-of-text."""
+        """Encode the tokens that should follow the answer prefix, through end-of-text."""
         target = self.format.answer_template.format(format_answer(answer))
         ids = tuple(self.tokenizer.encode(target, add_special_tokens=False))
         prefix = self.format.answer_prefix_ids

@@ -127,7 +127,7 @@ def _run(
     thought_seconds = _now(reasoner) - started
     probes: list[Probe] | list[None] = [None] * len(asks)
     if thoughts is not None:
-        slot = format.thoughts + 1
+        slot = format.latent_positions
         if with_probe:
             probes = probe(batch, thoughts.hidden, slot, targets)
         rows = decode(batch, thoughts.hidden, slot, keep_all=False)

@@ -1,8 +1,9 @@
-"""Reasoners and samplers in and out of their folders. Safetensors and JSON only, never a pickle.
+"""Loads and saves reasoner and sampler folders. Safetensors and JSON only, never a pickle.
 
-The layout of a folder is told in `latent.folders`.
+`latent.folders` describes the layout of a folder.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import logging as transformers_logging
 
 from latent.errors import FormatError, MismatchError, NotFoundError
-from latent.files import load_tensors, save_tensors, write_json
+from latent.files import (
+    load_tensors,
+    read_json,
+    read_weight_map,
+    save_tensors,
+    tensor_dtypes,
+    write_json,
+)
 from latent.folders import (
     SamplerCard,
     fingerprint,
@@ -31,6 +39,7 @@ from latent.zoo import resolve_sampler
 
 __all__ = [
     "SamplerCard",
+    "check_finite",
     "load_decoder",
     "load_projection",
     "load_reasoner",
@@ -43,6 +52,7 @@ __all__ = [
 
 # transformers makes up an empty GPT-2 tokenizer where none of these exists.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+_FLOATING = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 
 
 def load_reasoner(
@@ -59,19 +69,46 @@ def load_reasoner(
         raise NotFoundError(f"no reasoner folder at {folder}", param="model")
     format = read_format(folder)
     model = load_decoder(folder, dtype)
-    width = model.config.hidden_size
+    tokenizer = load_tokenizer(folder)
+    _check_fit(folder, format, model, tokenizer)
     projection = None
     if format.projection is not None:
-        projection = load_projection(folder, format.projection, width).to(device, dtype)
+        width = model.config.hidden_size
+        projection = load_projection(folder, format.projection, width, dtype)
     return Reasoner(
         format,
         cast(Any, model).to(torch.device(device)),
-        load_tokenizer(folder),
-        projection,
+        tokenizer,
+        projection.to(device) if projection else None,
         name=name or folder.name,
         fingerprint=known_fingerprint or fingerprint(folder),
         folder=folder,
     )
+
+
+def _check_fit(
+    folder: Path, format: ReasonerFormat, model: PreTrainedModel, tokenizer: Any
+) -> None:
+    """Refuse a `reasoner.json` or a tokenizer that does not fit the decoder."""
+    rows = cast(Any, model.get_input_embeddings()).weight.shape[0]
+    window = getattr(model.config, "max_position_embeddings", None)
+    strange = [token for token in format.token_ids if not 0 <= token < rows]
+    if (highest := max(tokenizer.get_vocab().values(), default=0)) >= rows:
+        raise FormatError(
+            f"{folder}: its tokenizer has a token {highest}, and the decoder has {rows} tokens"
+        )
+    if strange:
+        problem = f"{strange[0]} is not one of the decoder's {rows} tokens"
+    elif window is not None and format.suffix_capacity >= window:
+        problem = (
+            f"thoughts and answer take up to {format.suffix_capacity} tokens, and the context window "
+            f"has {window}"
+        )
+    elif format.projection is None and (folder / "projection.safetensors").exists():
+        problem = "it describes no projection, but projection.safetensors is there"
+    else:
+        return
+    raise FormatError(f"{folder / 'reasoner.json'}: {problem}")
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -79,21 +116,30 @@ def load_tokenizer(folder: Path) -> Any:
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise NotFoundError(f"{folder} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})")
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        auto: Any = AutoTokenizer
+        tokenizer = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer.decode(tokenizer.encode("1 + 1"))  # settings may be wrong and load all the same
+        return tokenizer
     except Exception as error:  # transformers raises whatever its parts raise
         first_line = str(error).strip().partition("\n")[0]
         raise FormatError(f"{folder}: its tokenizer does not load: {first_line}") from error
 
 
-def load_projection(folder: Path, shape: Projection, width: int) -> ProjectionMLP:
+def load_projection(
+    folder: Path, shape: Projection, width: int, dtype: torch.dtype = torch.float32
+) -> ProjectionMLP:
     """Load what stands between a CODI state and what is fed back."""
-    projection = ProjectionMLP(width, shape.hidden, shape.layer_norm_eps)
-    load_strictly(projection, folder / "projection.safetensors")
+    with torch.device("meta"):
+        projection = ProjectionMLP(
+            width, shape.hidden, shape.layer_norm_eps, layer_norm=shape.layer_norm
+        )
+    load_strictly(projection, folder / "projection.safetensors", dtype)
     return projection
 
 
 def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Load a transformers folder to serve lanes; name every missing or unexpected weight."""
+    _check_decoder_files(folder)
     hub_logging: Any = transformers_logging
     hub_logging.disable_progress_bar()
     verbosity = hub_logging.get_verbosity()
@@ -104,6 +150,7 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             dtype=dtype,
             local_files_only=True,
             use_safetensors=True,
+            trust_remote_code=False,
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises whatever its parts raise
@@ -125,8 +172,30 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         )
         raise FormatError(f"{folder}: the weights do not fit config.json: {what}")
     check_decoder(model)
+    check_finite(model.state_dict(), folder)
     model.set_attn_implementation(ATTENTION_NAME)
     return model  # type: ignore[no-any-return]
+
+
+def _check_decoder_files(folder: Path) -> None:
+    """Refuse files that transformers would follow too far: before it is called, from headers alone."""
+    config, whole = read_json(folder / "config.json"), folder / "model.safetensors"
+    if not isinstance(config, dict):
+        raise FormatError(f"{folder / 'config.json'} is not an object")
+    names = [whole.name]
+    if not whole.is_file():
+        names = sorted(set(read_weight_map(folder / "model.safetensors.index.json").values()))
+    dtypes = {name: kind for file in names for name, kind in tensor_dtypes(folder / file).items()}
+    wrong = sorted(name for name, kind in dtypes.items() if kind not in _FLOATING)
+    if wrong:
+        raise FormatError(f"{folder}: {wrong[0]} is {dtypes[wrong[0]]}, not a floating type")
+    for name in ("num_hidden_layers", "n_layer"):
+        layers = config.get(name, 0)
+        if type(layers) is not int or not 0 <= layers <= len(dtypes):
+            raise FormatError(
+                f"{folder}: config.json has {name} {str(layers)[:40]}, and the weights are "
+                f"{len(dtypes)} tensors"
+            )
 
 
 def save_reasoner(
@@ -179,27 +248,47 @@ def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None = No
             f"{card.reasoner_fingerprint[:12]}, {reasoner.name} has {reasoner.fingerprint[:12]})",
             param="sampler",
         )
-    heads = GaussianThoughtSampler(card.width)
-    load_strictly(heads, folder / "sampler.safetensors")
-    return LearnedSampler(
-        spec, heads.to(reasoner.device, reasoner.compute_dtype).requires_grad_(False)
-    )
+    if card.width != reasoner.width:
+        raise MismatchError(
+            f"the sampler in {folder} is for thoughts of {card.width} numbers, and those of "
+            f"{reasoner.name} have {reasoner.width}",
+            param="sampler",
+        )
+    with torch.device("meta"):
+        heads = GaussianThoughtSampler(card.width)
+    load_strictly(heads, folder / "sampler.safetensors", reasoner.compute_dtype)
+    return LearnedSampler(spec, heads.to(reasoner.device).requires_grad_(False))
 
 
-def load_strictly(module: torch.nn.Module, path: Path) -> None:
-    """Fill a module from a safetensors file that has exactly its tensors."""
+def load_strictly(module: torch.nn.Module, path: Path, dtype: torch.dtype) -> None:
+    """Fill a module without weights from a safetensors file that has exactly its tensors."""
     tensors, expected = load_tensors(path), module.state_dict()
     missing, extra = (
         sorted(expected.keys() - tensors.keys()),
         sorted(tensors.keys() - expected.keys()),
     )
+    both = sorted(expected.keys() & tensors.keys())
     wrong = [
         f"{name} is {tuple(tensors[name].shape)}, not {tuple(expected[name].shape)}"
-        for name in sorted(expected.keys() & tensors.keys())
+        for name in both
         if tensors[name].shape != expected[name].shape
+    ]
+    wrong += [
+        f"{name} is no floating type" for name in both if not tensors[name].is_floating_point()
     ]
     parts = [f"missing {', '.join(missing)}"] if missing else []
     parts += [f"unexpected {', '.join(extra)}"] if extra else []
     if parts + wrong:
         raise MismatchError(f"{path}: {'; '.join(parts + wrong)}")
-    module.load_state_dict(tensors)
+    own = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    check_finite(own, path)
+    module.load_state_dict(own, assign=True)
+
+
+def check_finite(tensors: Mapping[str, torch.Tensor], source: Path) -> None:
+    """Refuse weights that are infinite or no numbers, by name."""
+    for name, tensor in tensors.items():
+        if tensor.numel() and not torch.stack(tensor.detach().aminmax()).isfinite().all():
+            raise FormatError(
+                f"{source}: {name} holds values that are infinite or no numbers (NaN)"
+            )

@@ -41,10 +41,13 @@ def think(batch: LaneBatch, *, sites: int | None = None, keep: bool = False) -> 
             contexts.append(context)
             perturbations.append(z)
         hidden = reasoner.step(thought, batch.cache, k, masks)
-    end = torch.full((len(hidden),), reasoner.format.end_id or 0)
+    final = hidden
+    for slot, token in enumerate((reasoner.format.end_id or 0, *reasoner.format.after_end_ids)):
+        end = torch.full((len(hidden),), token)
+        hidden = reasoner.step(reasoner.embed(end), batch.cache, count + slot)
     return Thoughts(
-        hidden=reasoner.step(reasoner.embed(end), batch.cache, count),
-        final=hidden,
+        hidden=hidden,
+        final=final,
         contexts=torch.stack(contexts, dim=1) if contexts else None,
         perturbations=torch.stack(perturbations, dim=1) if perturbations else None,
     )

@@ -57,7 +57,7 @@ class Oracle:
         written = len(found.tokens) - (found.tokens[-1] in format.eos_ids)
         reasoning = (written if start is None else start - len(prefix)) * (not format.is_latent)
         before = len(self.reasoner.encode(question))
-        before += format.thoughts + 1 if format.is_latent else reasoning
+        before += format.latent_positions or reasoning
         inputs, self.masks = self.inputs[:before], self.masks[:before]
         while len(inputs) < before:  # the last token of a trajectory was never fed
             inputs.append(self._embed(found.tokens[reasoning - 1]))
@@ -91,8 +91,9 @@ class Oracle:
             inputs.append(context + z)
             self.masks.append((k, noise))
         if format.is_latent:
-            inputs.append(self._embed(format.end_id))
-            self.masks.append(None)
+            for token in (format.end_id, *format.after_end_ids):
+                inputs.append(self._embed(token))
+                self.masks.append(None)
         self._generate(found, inputs, sampler, noise, index)
         return found
 
@@ -105,9 +106,10 @@ class Oracle:
         index: int,
     ) -> None:
         format, prefix = self.reasoner.format, list(self.reasoner.format.answer_prefix_ids)
-        slot = format.thoughts + 1 if format.is_latent else 0
+        slot = format.latent_positions
         while True:
             logits = self.model.lm_head(self._forward(inputs)[-1])
+            logits[list(format.suppressed_ids)] = -torch.inf
             token = int(logits.argmax())
             if sampler.temperature and index >= 0 and found.answer_start is None:
                 cumulative = (logits.double() / sampler.temperature).softmax(-1).cumsum(-1)
@@ -117,7 +119,10 @@ class Oracle:
             found.logprobs.append(float(logits.log_softmax(-1)[token]))
             if found.answer_start is None and found.tokens[-len(prefix) :] == prefix:
                 found.answer_start = len(found.tokens)
-            if token in format.eos_ids or self._is_full(found):
+            is_end = token in format.eos_ids and not (
+                format.ignore_first_eos and len(found.tokens) == 1
+            )
+            if is_end or self._is_full(found):
                 return
             inputs.append(self._embed(token))
             is_dropping = not format.is_latent and found.answer_start is None

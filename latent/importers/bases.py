@@ -22,37 +22,41 @@ class Base:
     tokenizer: Any
 
     def add_tokens(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Add special tokens that are not there yet, in this order; give the ids of all."""
+        """Add special tokens that are not there yet, in this order; return the ids of all."""
         known = self.tokenizer.get_vocab()
         new = [name for name in names if name not in known]
         self.tokenizer.add_tokens(new, special_tokens=True)
         return tuple(self.tokenizer.convert_tokens_to_ids(list(names)))
 
-    def bos_ids(self) -> tuple[int, ...]:
-        """Give what comes before a prompt: BOS for LLaMA, nothing for GPT-2."""
-        if self.config.model_type != "llama":
-            return ()
-        bos = self.tokenizer.bos_token_id
-        bos = self.config.bos_token_id if bos is None else bos
-        if bos is None:
-            raise FormatError(f"{self.folder}: neither the tokenizer nor config.json names a BOS")
-        return (bos,)
+    def added_around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Find the ids that the tokenizer itself puts before and after a text, such as BOS."""
+        text = "7"
+        bare = self.tokenizer.encode(text, add_special_tokens=False)
+        whole = self.tokenizer.encode(text, add_special_tokens=True)
+        for first in range(len(whole) - len(bare) + 1):
+            if whole[first : first + len(bare)] == bare:
+                return tuple(whole[:first]), tuple(whole[first + len(bare) :])
+        raise FormatError(
+            f"{self.folder}: its tokenizer reads a text differently with special tokens",
+            param="base",
+        )
 
-    def eos_ids(self, eos: int | None = None) -> tuple[int, ...]:
-        """Give the end-of-text ids, the one that targets end with first."""
-        if eos is not None:
-            return (eos,)
-        own = self.tokenizer.eos_token_id
+    def eos_id(self, eos: int | None = None) -> int:
+        """Choose the end-of-text id: the one given, or the tokenizer's, or the config's only one."""
         named = self.config.eos_token_id
-        named = own if named is None else named
-        if named is None:
+        ids = [eos, self.tokenizer.eos_token_id, named if isinstance(named, int) else None]
+        chosen = next((token for token in ids if token is not None), None)
+        if chosen is None:
             raise InputError(
-                f"{self.folder}: neither config.json nor the tokenizer names an end-of-text token; "
-                "set eos_token_id in config.json",
-                param="base",
+                f"{self.folder}: its tokenizer has no end-of-text token; give --eos ID", param="eos"
             )
-        ids = tuple(named) if isinstance(named, list) else (named,)
-        return tuple(sorted(ids, key=lambda token: token != own))
+        return int(chosen)
+
+    def generation_eos_ids(self) -> tuple[int, ...]:
+        """List the ids at which transformers' `generate` stops, the tokenizer's own first."""
+        own, named = self.eos_id(), self.config.eos_token_id
+        others = named if isinstance(named, list) else [] if named is None else [named]
+        return (own, *(token for token in others if token != own))
 
     def check_rows(self, rows: int, ids: Sequence[int], source: Path) -> None:
         """Refuse an embedding with fewer rows than the tokenizer, or these ids, need."""
@@ -65,6 +69,12 @@ class Base:
                 f"{highest}; is this the base it was trained from?",
                 param="base",
             )
+
+
+def check_eos(eos: int | None, rows: int, source: Path) -> None:
+    """Refuse an --eos that is not a token of the checkpoint."""
+    if eos is not None and not 0 <= eos < rows:
+        raise InputError(f"{source}: --eos {eos} is not one of its {rows} tokens", param="eos")
 
 
 def read_base(folder: Path) -> Base:

@@ -1,12 +1,14 @@
 """Checkpoints on disk, whole or sharded, safetensors or pickled. Knows no key by name.
 
-This is the only place that reads pickles, and only with `weights_only=True`.
+Here are read the pickles that come from elsewhere, with `weights_only=True`; the trainer reads back
+its own in the same way.
 """
 
 import hashlib
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import torch
 
 from latent.errors import FormatError, NotFoundError
-from latent.files import load_tensors, read_json
+from latent.files import load_tensors, read_weight_map
 from latent.importers.keys import few
 
 __all__ = ["Checkpoint", "read_checkpoint"]
@@ -38,7 +40,7 @@ class Checkpoint:
     files: tuple[Path, ...]
 
     def digests(self) -> list[dict[str, str]]:
-        """Give the name and SHA-256 of each file."""
+        """Compute the name and SHA-256 of each file."""
         return [{"file": path.name, "sha256": _sha256(path)} for path in self.files]
 
 
@@ -67,7 +69,7 @@ def _find(path: Path) -> Path:
 
 def _read_shards(index: Path) -> tuple[dict[str, torch.Tensor], tuple[Path, ...]]:
     """Read every shard of an index; each must hold exactly the tensors that the index puts there."""
-    weight_map = _weight_map(index)
+    weight_map = read_weight_map(index)
     shards = tuple(index.parent / name for name in sorted(set(weight_map.values())))
     tensors: dict[str, torch.Tensor] = {}
     for shard in shards:
@@ -78,18 +80,6 @@ def _read_shards(index: Path) -> tuple[dict[str, torch.Tensor], tuple[Path, ...]
             raise FormatError(f"{shard} and {index.name} disagree about {few(wrong)}")
         tensors.update(held)
     return tensors, shards
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    data = read_json(index)
-    weight_map = data.get("weight_map") if isinstance(data, dict) else None
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise FormatError(f"{index} has no weight_map from tensor names to files")
-    for name in weight_map.values():
-        # An index is data from elsewhere: it must not point outside its own folder.
-        if not isinstance(name, str) or name != Path(name).name or name.endswith(_INDEX_SUFFIX):
-            raise FormatError(f"{index}: weight_map names {name!r}, which is not a file beside it")
-    return weight_map
 
 
 def _read_file(path: Path) -> dict[str, torch.Tensor]:
@@ -103,6 +93,7 @@ def _load_pickle(path: Path) -> dict[str, torch.Tensor]:
     """Read what torch.save wrote, if it is names and tensors and nothing else."""
     if not path.is_file():
         raise NotFoundError(f"{path} does not exist")
+    _check_archive(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # of pickle protocols; a failure says so
             data = torch.load(path, map_location="cpu", weights_only=True)
@@ -119,12 +110,42 @@ def _load_pickle(path: Path) -> dict[str, torch.Tensor]:
         ) from error
     if not isinstance(data, dict):
         raise FormatError(f"{path} holds a {type(data).__name__}, not a state_dict of tensors")
-    others = [str(key) for key, value in data.items() if not isinstance(value, torch.Tensor)]
-    others += [str(key) for key in data if not isinstance(key, str)]
+    size = path.stat().st_size
+    others = [
+        key if isinstance(key, str) else f"a key of type {type(key).__name__}"
+        for key, value in data.items()
+        if not isinstance(key, str) or not _is_plain(value, size)
+    ]
     if others or not data:
         found = f"{few(others)} in it is no named tensor" if others else "it is empty"
         raise FormatError(f"{path} is not a state_dict of tensors: {found}")
     return data
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse a zip archive that unpacks to more than its size: torch.save compresses nothing."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except Exception as error:  # a damaged archive fails in any way there is
+        raise FormatError(
+            f"{path} is truncated or not a torch.save file ({type(error).__name__})"
+        ) from error
+    if unpacked > path.stat().st_size:
+        raise FormatError(f"{path} is not a torch.save file: it unpacks to {unpacked} bytes")
+
+
+def _is_plain(value: object, file_size: int) -> bool:
+    """Whether this is a dense tensor with no more bytes than its file: a stride of 0 repeats them."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and value.device.type == "cpu"
+        and not (value.is_quantized or value.is_nested)
+        and value.nbytes <= file_size
+    )
 
 
 def _sha256(path: Path) -> str:

@@ -1,11 +1,11 @@
 """CODI's checkpoints, on GPT-2 or LLaMA: LoRA merged into the decoder, the projection beside it.
 
-Two spellings are read: the released one (`codi.base_model.model.*`, `prj.*`) and the converted one
-(plain decoder keys, `projector.*`).
+Three spellings are read: the released one (`codi.base_model.model.*`, `prj.*`), the one without LoRA
+(`codi.*`, `prj.*`), and the converted one (plain decoder keys, `projector.*`).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from latent.answer_prefix import common_prefix
 from latent.errors import InputError, MismatchError
 from latent.format import Projection, PromptFormat, ReasonerFormat
-from latent.importers.bases import Base, read_base
+from latent.importers.bases import Base, check_eos, read_base
 from latent.importers.checkpoints import Checkpoint, read_checkpoint
 from latent.importers.decoders import plan_decoder, without_buffers
 from latent.importers.folders import (
@@ -23,7 +23,7 @@ from latent.importers.folders import (
     provenance,
     write_folder,
 )
-from latent.importers.keys import check_keys
+from latent.importers.keys import check_keys, check_kind, without
 from latent.importers.lora import lora_ranks, lora_shapes, merge_lora
 from latent.reasoner import ProjectionMLP
 
@@ -32,6 +32,8 @@ __all__ = ["import_codi"]
 # The released code uses ids and no names; the names are ours, so that every id decodes.
 TOKENS = ("[PAD]", "<|bocot|>", "<|eocot|>")
 TEMPLATE = "The answer is: {}"
+SIM_COT_MODULES = ("decoder", "pj_in", "pj_out")  # explain thoughts in training, compute no answer
+SCRIPTS_ALPHA = 32.0
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,13 @@ class Spelling:
     norm: str
 
     def of(self, name: str) -> str:
-        """Give the file's name of a projection tensor: "norm.weight" → "prj.ln.weight"."""
+        """Translate a projection tensor's name: "norm.weight" → "prj.ln.weight"."""
         layer, _, kind = name.rpartition(".")
         return f"{getattr(self, layer)}.{kind}"
 
 
 RELEASED = Spelling("codi.base_model.model.", fc1="prj.1", fc2="prj.3", norm="prj.ln")
+WITHOUT_LORA = replace(RELEASED, decoder="codi.")
 CONVERTED = Spelling("", fc1="projector.1", fc2="projector.3", norm="projector.4")
 
 
@@ -59,63 +62,98 @@ def import_codi(
     out: Path,
     *,
     thoughts: int | None,
-    alpha: float = 32.0,
+    alpha: float | None = None,
     eos: int | None = None,
+    keep_eos: bool = False,
+    dtype: torch.dtype = torch.float32,
     overwrite: bool = False,
 ) -> Path:
-    """Turn a CODI checkpoint into a reasoner folder."""
+    """Turn a CODI checkpoint into a reasoner folder that prompts, stops and reads as CODI does.
+
+    `keep_eos` is for models trained with remove_eos=False: end-of-text stands before bot and after eot.
+    """
     count = check_thoughts(thoughts)
-    if not (math.isfinite(alpha) and alpha > 0):
+    if alpha is not None and not (math.isfinite(alpha) and alpha > 0):
         raise InputError(f"--alpha must be a positive number, got {alpha}", param="alpha")
     check_out(out, overwrite=overwrite, inputs=(checkpoint, base))
     source, known = read_checkpoint(checkpoint), read_base(base)
-    imported = _convert(source, known, alpha)
-    rows = imported.model.config.vocab_size
-    if eos is not None and not 0 <= eos < rows:
-        raise InputError(f"{checkpoint}: --eos {eos} is not one of its {rows} tokens", param="eos")
+    check_kind(source.path, source.tensors, "codi")
+    ranks = lora_ranks(source.tensors)
+    tensors, notes = without(source.tensors, SIM_COT_MODULES)
+    if ranks and alpha is None:
+        notes.append(
+            f"LoRA's alpha is not in the file: {SCRIPTS_ALPHA:g} was assumed, as in CODI's scripts; "
+            "give --alpha if it was trained with another"
+        )
+    alpha = SCRIPTS_ALPHA if alpha is None else alpha
+    imported, projection, own_notes = _convert(source, tensors, known, alpha, dtype)
+    check_eos(eos, imported.model.config.vocab_size, checkpoint)
     _, start, end = _add_tokens(known)
-    assert imported.projection is not None
+    end_of_text = known.eos_id(eos)
+    kept = (end_of_text,) if keep_eos else ()
+    before, after = known.added_around()
+    options = {"thoughts": count, "alpha": alpha if ranks else None, "eos": eos, "ranks": ranks}
     format = ReasonerFormat(
         kind="codi",
         thoughts=count,
-        prompt=PromptFormat(prefix_ids=known.bos_ids(), collapse_spaces=True),
+        prompt=PromptFormat(prefix_ids=before, suffix_ids=(*after, *kept), halve_spaces=True),
         answer_template=TEMPLATE,
         answer_prefix_ids=common_prefix(known.tokenizer, TEMPLATE),
-        eos_ids=known.eos_ids(eos),
+        eos_ids=(end_of_text,),
         start_id=start,
         end_id=end,
         max_answer_tokens=16,
-        projection=Projection(hidden=imported.projection.fc1.out_features),
-        provenance=provenance(
-            "codi",
-            source,
-            {"thoughts": count, "alpha": alpha, "eos": eos, "ranks": lora_ranks(source.tensors)},
-        ),
+        projection=projection,
+        provenance=provenance("codi", source, options, [*notes, *own_notes]),
+        after_end_ids=kept,
+        suppressed_ids=(end,),
+        answers="last-number",
     )
     return write_folder(out, format, imported)
 
 
-def _convert(source: Checkpoint, base: Base, alpha: float) -> Imported:
-    """Check every key of the file; merge, and fill the decoder and the projection."""
-    found = without_buffers(source.tensors)
-    spelling = RELEASED if any(name.startswith("codi.") for name in found) else CONVERTED
+def _convert(
+    source: Checkpoint,
+    tensors: dict[str, torch.Tensor],
+    base: Base,
+    alpha: float,
+    dtype: torch.dtype,
+) -> tuple[Imported, Projection | None, list[str]]:
+    """Check every key of the file; merge LoRA, and fill the decoder and the projection."""
+    found = without_buffers(tensors)
+    spelling = next(s for s in (RELEASED, WITHOUT_LORA, CONVERTED) if _has(found, s.decoder))
     weights = {
         name.removeprefix(spelling.decoder): tensor
         for name, tensor in found.items()
         if name.startswith(spelling.decoder)
     }
     plan = plan_decoder(base, weights)
+    notes = list(plan.notes)
     shapes = lora_shapes(plan.shapes, weights, plan.transposed)
     expected = {spelling.decoder + name: shape for name, shape in shapes.items()}
-    projection = ProjectionMLP(plan.width, _hidden(spelling, found))
-    names = {name: spelling.of(name) for name in projection.state_dict()}
-    for name, tensor in projection.state_dict().items():
-        expected[names[name]] = tuple(tensor.shape)
+    projection, described = None, None
+    # The converted spelling always has a projector: without one it is a plain decoder.
+    if spelling is CONVERTED or _has(found, "prj."):
+        has_norm = _has(found, spelling.norm) or spelling is CONVERTED
+        described = Projection(_hidden(spelling, found), layer_norm=has_norm)
+        projection = ProjectionMLP(plan.width, described.hidden, layer_norm=has_norm).to(dtype)
+        names = {name: spelling.of(name) for name in projection.state_dict()}
+        for name, tensor in projection.state_dict().items():
+            expected[names[name]] = tuple(tensor.shape)
+        if not has_norm:
+            notes.append("the projection has no LayerNorm in the file (prj_no_ln)")
+    else:
+        notes.append("no projection in the file (use_prj=False): states are fed back as they are")
     check_keys(source.path, expected, found)
-    projection.load_state_dict({ours: found[theirs] for ours, theirs in names.items()})
-    own = {name: weights[name] for name in shapes}
-    model = plan.fill(merge_lora(own, alpha, plan.transposed))
-    return Imported(source.path, base, model, projection)
+    if projection is not None:
+        projection.load_state_dict({ours: found[theirs] for ours, theirs in names.items()})
+    own = {name: plan.weights[name] for name in shapes}
+    model = plan.fill(merge_lora(own, alpha, plan.transposed, dtype), dtype, source.path)
+    return Imported(source.path, base, model, projection), described, notes
+
+
+def _has(found: dict[str, torch.Tensor], prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in found)
 
 
 def _hidden(spelling: Spelling, found: dict[str, torch.Tensor]) -> int:

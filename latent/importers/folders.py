@@ -1,12 +1,13 @@
-"""The folder that an import writes: where it may go, what it says of itself, how it is written."""
+"""The folder that an import writes: its place, its provenance, and the checks before it is written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
 
-from latent.errors import InputError
+from latent.errors import FormatError, InputError
 from latent.format import ReasonerFormat
 from latent.importers.bases import Base
 from latent.importers.checkpoints import Checkpoint
@@ -21,7 +22,7 @@ _WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "projection.sa
 
 @dataclass(frozen=True)
 class Imported:
-    """What an importer has made of a checkpoint."""
+    """A decoder and projection filled from a checkpoint, and the base they belong to."""
 
     source: Path
     base: Base
@@ -50,7 +51,7 @@ def check_thoughts(thoughts: int | None) -> int:
     if thoughts is None:
         raise InputError(
             "the checkpoint does not say how many thoughts it was trained with; give --thoughts K "
-            "(6 in the released COCONUT and CODI, 10 in SIM-CoT)",
+            "(6 in COCONUT, in CODI and in SIM-CoT on CODI; 10 in SIM-CoT on COCONUT)",
             param="thoughts",
         )
     if thoughts < 1:
@@ -58,14 +59,20 @@ def check_thoughts(thoughts: int | None) -> int:
     return thoughts
 
 
-def provenance(importer: str, checkpoint: Checkpoint, options: dict[str, Any]) -> dict[str, Any]:
-    """Say what was imported and how; without a date, so that a second import gives the same."""
-    return {"importer": importer, "source": checkpoint.digests(), "options": options}
+def provenance(
+    importer: str, checkpoint: Checkpoint, options: dict[str, Any], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Record what was imported, how, and what was assumed or ignored (`notes`).
+
+    It has no date, so that a second import writes the same bytes.
+    """
+    known = {"importer": importer, "source": checkpoint.digests(), "options": options}
+    return {**known, "notes": list(notes)} if notes else known
 
 
 def write_folder(out: Path, format: ReasonerFormat, imported: Imported) -> Path:
-    """Check that the format fits the decoder; write the reasoner folder, over an older one if told."""
-    imported.base.check_rows(imported.model.config.vocab_size, _ids_of(format), imported.source)
+    """Check that the format fits the decoder, then write the folder in place of an older one."""
+    imported.base.check_rows(imported.model.config.vocab_size, format.token_ids, imported.source)
     window = getattr(imported.model.config, "max_position_embeddings", None)
     if window is not None and format.suffix_capacity >= window:
         raise InputError(
@@ -77,11 +84,11 @@ def write_folder(out: Path, format: ReasonerFormat, imported: Imported) -> Path:
             for stale in out.glob(pattern):
                 stale.unlink()
         save_reasoner(out, format, imported.model, imported.base.tokenizer, imported.projection)
+    except UnicodeEncodeError as error:
+        base = imported.base.folder
+        raise FormatError(
+            f"{base}: its tokenizer holds text that is not Unicode: {error}"
+        ) from error
     except OSError as error:
         raise InputError(f"--out {out} cannot be written: {error}", param="out") from error
     return out
-
-
-def _ids_of(format: ReasonerFormat) -> list[int]:
-    named = (format.start_id, format.end_id)
-    return [*format.prompt.prefix_ids, *format.eos_ids, *(n for n in named if n is not None)]

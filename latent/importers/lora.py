@@ -16,7 +16,7 @@ _ADAPTED = re.compile(rf"(.+)\.(?:{BASE}\.(?:weight|bias)|lora_[AB]\.default\.we
 def lora_shapes(
     shapes: Shapes, found: Mapping[str, torch.Tensor], transposed: Collection[str]
 ) -> Shapes:
-    """Give the shapes of the keys that stand for these weights where modules are adapted."""
+    """Compute the shapes of the keys that stand for these weights where modules are adapted."""
     adapted = _adapted_modules(found)
     split: Shapes = {}
     for name, shape in shapes.items():
@@ -34,9 +34,12 @@ def lora_shapes(
 
 
 def merge_lora(
-    weights: Mapping[str, torch.Tensor], alpha: float, transposed: Collection[str]
+    weights: Mapping[str, torch.Tensor],
+    alpha: float,
+    transposed: Collection[str],
+    dtype: torch.dtype,
 ) -> dict[str, torch.Tensor]:
-    """Give W + (α/r)·B·A for every adapted module, in float32, under its plain name."""
+    """Compute W + (α/r)·B·A of every adapted module in float64, then round it to `dtype`."""
     adapted = _adapted_modules(weights)
     merged = {}
     for name, tensor in weights.items():
@@ -46,15 +49,16 @@ def merge_lora(
         elif name.startswith(f"{match[1]}.{BASE}."):
             merged[name.replace(f".{BASE}.", ".")] = tensor
     for module in adapted:
-        a, b = weights[f"{module}.{LORA_A}"].float(), weights[f"{module}.{LORA_B}"].float()
+        a, b = weights[f"{module}.{LORA_A}"].double(), weights[f"{module}.{LORA_B}"].double()
         delta = (alpha / len(a)) * (b @ a)  # (out, in)
-        base = merged[f"{module}.weight"].float()
-        merged[f"{module}.weight"] = base + (delta.T if module in transposed else delta)
+        base = merged[f"{module}.weight"].double()
+        whole = base + (delta.T if module in transposed else delta)
+        merged[f"{module}.weight"] = whole.to(dtype).contiguous()
     return merged
 
 
 def lora_ranks(weights: Mapping[str, torch.Tensor]) -> list[int]:
-    """Give the different ranks of the adapters, in order."""
+    """List the different ranks of the adapters, in order."""
     return sorted({_rank(weights, module) for module in _adapted_modules(weights)})
 
 

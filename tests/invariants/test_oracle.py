@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from latent.format import PromptFormat
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from tests.oracle import Oracle
@@ -52,6 +53,21 @@ def compare(reasoner: Reasoner, spec: str, tolerance: float) -> set[tuple[int, .
 def test_lanes_match_the_oracle_in_float64(architecture: str, kind: str, spec: str) -> None:
     seen = compare(make_reasoner(kind, architecture), spec, tolerance=1e-8)
     assert len(seen) > (3 if spec == "deterministic" else 6), "one repeated token proves nothing"
+
+
+@pytest.mark.parametrize("spec", ["deterministic", "dropout:0.3", "gts"])
+def test_lanes_match_the_oracle_with_the_fields_of_imported_checkpoints(spec: str) -> None:
+    fed = {"after_end_ids": (0, 5), "prompt": PromptFormat(suffix_ids=(0,))}
+    oracle = Oracle(make_reasoner("codi", "llama", **fed))
+    texts = [oracle.run(q, make_sampler("deterministic"), 0, -1).tokens for q in QUESTIONS]
+    first, barred = texts[1][0], texts[0][1]
+    assert first != barred
+    reasoner = make_reasoner(
+        "codi", "llama", eos_ids=(first,), ignore_first_eos=True, suppressed_ids=(barred,), **fed
+    )
+    seen = compare(reasoner, spec, tolerance=1e-8)
+    assert not any(barred in tokens for tokens in seen)
+    assert spec != "deterministic" or any(t[0] == first and len(t) > 1 for t in seen)
 
 
 @pytest.mark.parametrize("spec", ["deterministic", "dropout:0.3", "token:1.3"])

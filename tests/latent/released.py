@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -30,9 +31,20 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
 
 
 def plain_tokenizer() -> PreTrainedTokenizerFast:
-    """Give the trained tokenizer as it is before anything is added for thoughts."""
+    """Make the trained tokenizer as it is before anything is added for thoughts."""
     text = tokenizer().backend_tokenizer.to_str().replace("-latent|>", "-unused|>")
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(text), eos_token=EOS)
+
+
+def with_template(
+    tok: PreTrainedTokenizerFast, template: str, token: int
+) -> PreTrainedTokenizerFast:
+    """Let a tokenizer add this token where the template has {}: "{} $A" puts it first."""
+    name = tok.convert_ids_to_tokens(token)
+    tok.backend_tokenizer.post_processor = TemplateProcessing(
+        single=template.replace("{}", name), special_tokens=[(name, token)]
+    )
+    return tok
 
 
 def write_base(
@@ -85,38 +97,58 @@ class LoraLayer(nn.Module):
 
 
 class Codi(nn.Module):
-    """CODI's module: a decoder inside two wrappers, adapted, and the projection `prj`."""
+    """CODI's module: a decoder inside two wrappers, adapted, and the projection `prj`.
+
+    `use_lora`, `use_prj` and `prj_no_ln` are options of the released training.
+    """
 
     def __init__(
-        self, config: PreTrainedConfig, *, alpha: float = 2.0, extra_rows: int = 3
+        self,
+        config: PreTrainedConfig,
+        *,
+        alpha: float = 2.0,
+        extra_rows: int = 3,
+        use_lora: bool = True,
+        use_prj: bool = True,
+        prj_no_ln: bool = False,
     ) -> None:
         super().__init__()
         model = decoder(config, extra_rows)
-        for name, module in list(model.named_modules()):
-            parent, _, last = name.rpartition(".")
-            if last in LORA_TARGETS:
-                setattr(model.get_submodule(parent), last, LoraLayer(module, alpha))
-        self.codi = nn.Module()
-        self.codi.base_model = nn.Module()
-        self.codi.base_model.model = model
+        self.codi = model
+        if use_lora:
+            for name, module in list(model.named_modules()):
+                parent, _, last = name.rpartition(".")
+                if last in LORA_TARGETS:
+                    setattr(model.get_submodule(parent), last, LoraLayer(module, alpha))
+            self.codi = nn.Module()
+            self.codi.base_model = nn.Module()
+            self.codi.base_model.model = model
         width = model.config.hidden_size
-        self.prj = nn.Sequential(
-            nn.Dropout(0.1), nn.Linear(width, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, width)
-        )
-        self.prj.add_module("ln", nn.LayerNorm(width))
-        nn.init.normal_(self.prj.ln.weight)
-        nn.init.normal_(self.prj.ln.bias)
+        if use_prj:
+            self.prj = nn.Sequential(
+                nn.Dropout(0.1), nn.Linear(width, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, width)
+            )
+            if not prj_no_ln:
+                self.prj.add_module("ln", nn.LayerNorm(width))
+                nn.init.normal_(self.prj.ln.weight)
+                nn.init.normal_(self.prj.ln.bias)
+        self.use_lora = use_lora
         self.eval()
 
     @property
     def decoder(self) -> Any:
         """The transformers model inside."""
-        return self.codi.base_model.model
+        return self.codi.base_model.model if self.use_lora else self.codi
+
+    @property
+    def feedback(self) -> nn.Module:
+        """What stands between a state and the next input."""
+        return self.prj if hasattr(self, "prj") else nn.Identity()
 
 
 @torch.no_grad()
 def think(model: Any, feedback: nn.Module, prompt: tuple[int, ...], count: int) -> torch.Tensor:
-    """Run the thought loop by whole passes over the modules; give what is fed back: (K, D)."""
+    """Run the thought loop by whole passes over the modules; return what is fed back: (K, D)."""
     inputs = model.get_input_embeddings()(torch.tensor(prompt))[None]
     contexts = []
     for _ in range(count):
@@ -128,6 +160,6 @@ def think(model: Any, feedback: nn.Module, prompt: tuple[int, ...], count: int) 
 
 @torch.no_grad()
 def states(model: Any, prompt: tuple[int, ...]) -> torch.Tensor:
-    """Give the hidden states after every layer: (layers + 1, P, D)."""
+    """Compute the hidden states after every layer: (layers + 1, P, D)."""
     output = model.base_model(torch.tensor([prompt]), output_hidden_states=True, use_cache=False)
     return torch.stack(output.hidden_states)[:, 0]

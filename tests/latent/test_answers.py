@@ -2,7 +2,7 @@ from decimal import Decimal
 
 import pytest
 
-from latent.answers import format_answer, parse_answer, same_answer
+from latent.answers import format_answer, last_number, parse_answer, same_answer, show_answer
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,25 @@ def test_numbers_print_one_way(text: str, expected: str) -> None:
 @pytest.mark.parametrize("text", ["", "none", "###", "-", "$", ","])
 def test_text_without_a_number_is_unparsable(text: str) -> None:
     assert parse_answer(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "template", "expected"),
+    [
+        ("so 3 and 1,250.50 eggs", "The answer is: {}", "1250.5"),
+        ("10 - 5", "The answer is: {}", "5"),  # a sign counts only right before a digit
+        ("it is -5.", "The answer is: {}", "-5"),
+        ("#3 # none", "The answer is: {}", "3"),
+        ("#3 # none", "### {}", None),
+        ("1 ### 2,000", "### {}", "2000"),
+        ("no mark 7", "### {}", "7"),
+        ("none", "### {}", None),
+    ],
+)
+def test_the_last_number_is_read_as_the_released_evaluations_do(
+    text: str, template: str, expected: str | None
+) -> None:
+    assert show_answer(last_number(text, template)) == expected
 
 
 def test_answers_compare_as_numbers_within_a_thousandth() -> None:

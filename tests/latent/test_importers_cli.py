@@ -18,7 +18,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> str:
-    """Run the command; give what it printed, or raise what it raised."""
+    """Run the command; return what it printed, or raise what it raised."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, GtsError):
         raise result.exception
@@ -29,8 +29,8 @@ def run(*arguments: object) -> str:
 def test_each_command_writes_a_folder_and_says_so_in_one_line(tmp_path: Path, base: Path) -> None:
     coconut, codi = Coconut(gpt2_config()), Codi(gpt2_config())
     for kind, module, options, thoughts in (
-        ("coconut", coconut, ("--thoughts", 6), 6),
-        ("codi", codi, ("--thoughts", 5, "--alpha", 2, "--eos", 4), 5),
+        ("coconut", coconut, ("--thoughts", 6, "--eos", 5, "--dtype", "bf16"), 6),
+        ("codi", codi, ("--thoughts", 5, "--alpha", 2, "--eos", 4, "--keep-eos"), 5),
         ("cot", decoder(gpt2_config(), 0), ("--max-reasoning-tokens", 20), 0),
     ):
         torch.save(module.state_dict(), tmp_path / f"checkpoint_{kind}")
@@ -42,7 +42,15 @@ def test_each_command_writes_a_folder_and_says_so_in_one_line(tmp_path: Path, ba
             f"fingerprint {fingerprint(out)[:12]}\n"
         )
     assert load_reasoner(tmp_path / "codi").format.eos_ids == (4,)
+    assert load_reasoner(tmp_path / "codi").format.after_end_ids == (4,)
+    assert load_reasoner(tmp_path / "coconut").format.eos_ids == (5,)
     assert load_reasoner(tmp_path / "cot").format.max_reasoning_tokens == 20
+
+
+def test_what_was_assumed_is_printed(tmp_path: Path, base: Path) -> None:
+    torch.save(Codi(gpt2_config()).state_dict(), tmp_path / "c")
+    text = run("codi", tmp_path / "c", "--base", base, "--out", tmp_path / "out", "--thoughts", 6)
+    assert text.splitlines()[0].startswith("note: LoRA's alpha is not in the file: 32 was assumed")
 
 
 def test_a_folder_in_use_needs_force(tmp_path: Path, base: Path) -> None:

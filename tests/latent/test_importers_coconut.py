@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from latent.decoding import Decoded
 from latent.errors import FormatError, InputError, MismatchError, NotFoundError
-from latent.importers import import_coconut, import_cot
+from latent.importers import import_coconut, import_codi, import_cot
 from latent.rollout import Ask, rollout
 from latent.samplers import Sampler
 from latent.specs import SamplerSpec
@@ -16,10 +18,12 @@ from latent.store import load_decoder, load_reasoner
 from tests.latent.released import (
     QUESTION,
     Coconut,
+    Codi,
     decoder,
     plain_tokenizer,
     states,
     think,
+    with_template,
     write_base,
 )
 from tests.reasoners import gpt2_config, llama_config, tokenizer
@@ -107,6 +111,8 @@ def test_known_passengers_are_left_out_by_name(tmp_path: Path, base: Path) -> No
     checkpoint = write(tmp_path / "c", coconut, **passengers)
     out = import_coconut(checkpoint, base, tmp_path / "out", thoughts=10)
     assert same_decoder(out, coconut.base_causallm, (5, 9, 12))
+    notes = load_reasoner(out).format.provenance["notes"]
+    assert notes == ["ignored expainable_llm.*, used in training only"]
     cot = write(tmp_path / "d", coconut.base_causallm, **{"expainable_llm.a": torch.ones(1)})
     with pytest.raises(MismatchError, match=r"unexpected expainable_llm\.a"):
         import_cot(cot, base, tmp_path / "cot", max_reasoning_tokens=8)
@@ -121,13 +127,23 @@ def test_one_of_two_tied_weights_is_enough(tmp_path: Path, base: Path, left_out:
     assert same_decoder(out, coconut.base_causallm, (5, 9, 12))
 
 
-def test_a_head_that_differs_from_a_tied_embedding_is_kept_and_untied(
-    tmp_path: Path, base: Path
+@pytest.mark.parametrize("has_alias", [True, False])
+def test_a_head_that_differs_from_a_tied_embedding_is_tied_as_released_code_does(
+    tmp_path: Path, base: Path, has_alias: bool
 ) -> None:
     coconut = Coconut(gpt2_config(tie_word_embeddings=False))
-    out = import_coconut(write(tmp_path / "c", coconut), base, tmp_path / "out", thoughts=K)
-    assert same_decoder(out, coconut.base_causallm, (5, 9, 12))
-    assert load_decoder(out, torch.float32).config.tie_word_embeddings is False
+    state = coconut.state_dict()
+    if not has_alias:
+        del state["embedding.weight"]
+    torch.save(state, tmp_path / "c")
+    out = import_coconut(tmp_path / "c", base, tmp_path / "out", thoughts=K)
+    # What the released code does: the file is loaded into a model whose two weights are one.
+    reference = Coconut(gpt2_config())
+    reference.load_state_dict(state, strict=has_alias)
+    assert same_decoder(out, reference.base_causallm, (5, 9, 12))
+    (note,) = load_reasoner(out).format.provenance["notes"]
+    kept = "transformer.wte.weight" if has_alias else "lm_head.weight"
+    assert f"{kept} is used for both" in note
 
 
 def test_an_untied_base_needs_its_head(tmp_path: Path) -> None:
@@ -152,13 +168,89 @@ def test_an_imported_cot_has_the_states_of_the_decoder_it_was_written_from(
     assert (reasoner.format.max_reasoning_tokens, reasoner.format.max_answer_tokens) == (160, 16)
 
 
-def test_a_llama_prompt_begins_with_bos(tmp_path: Path) -> None:
+def test_bos_and_other_ids_come_where_the_tokenizer_adds_them(tmp_path: Path) -> None:
     config = llama_config(bos_token_id=3, eos_token_id=0)
-    base = write_base(tmp_path / "base", config)
     coconut = Coconut(config)
-    out = import_coconut(write(tmp_path / "c", coconut), base, tmp_path / "out", thoughts=K)
-    assert load_reasoner(out).encode(QUESTION)[0] == 3
+    checkpoint = write(tmp_path / "c", coconut)
+    for number, template in enumerate(("$A", "{} $A", "{} $A {}")):
+        tok = with_template(plain_tokenizer(), template, 3)
+        base = write_base(tmp_path / f"base-{number}", config, tok)
+        out = import_coconut(checkpoint, base, tmp_path / f"out-{number}", thoughts=K)
+        reasoner = load_reasoner(out)
+        assert reasoner.encode(QUESTION)[:-1] == tuple(tok.encode(QUESTION + "\n"))
+        assert (3 in reasoner.encode(QUESTION)) == (number > 0)
     assert same_decoder(out, coconut.base_causallm, (3, 9, 12))
+
+
+def test_questions_are_not_stripped(tmp_path: Path, base: Path) -> None:
+    checkpoint = write(tmp_path / "c", Coconut(gpt2_config()))
+    reasoner = load_reasoner(import_coconut(checkpoint, base, tmp_path / "out", thoughts=K))
+    for question in (f"  {QUESTION} ", "a   b\n"):
+        assert reasoner.encode(question)[:-1] == tuple(plain_tokenizer().encode(question + "\n"))
+
+
+def test_only_one_end_of_text_stops_and_not_as_the_first_token(tmp_path: Path) -> None:
+    config = gpt2_config()
+    config.eos_token_id = [7, 0]
+    base = write_base(tmp_path / "base", config)
+    checkpoint = write(tmp_path / "c", Coconut(gpt2_config()))
+
+    def tokens(eos: int | None) -> tuple[int, ...]:
+        out = import_coconut(
+            checkpoint, base, tmp_path / "out", thoughts=K, eos=eos, overwrite=True
+        )
+        reasoner = load_reasoner(out)
+        assert reasoner.format.eos_ids == (eos or 0,)
+        ask = Ask(reasoner.encode(QUESTION), seed=0, indices=(-1,))
+        sampler = Sampler(SamplerSpec("deterministic"))
+        return rollout(reasoner, sampler, [ask])[0].trajectories[0].tokens
+
+    free = tokens(None)
+    later = next(n for n, token in enumerate(free) if n and token not in free[:n])
+    assert tokens(free[later]) == free[: later + 1]
+    stopped = tokens(free[0])
+    assert len(stopped) > 1
+    assert stopped == free[: len(stopped)]
+    with pytest.raises(InputError, match="--eos 4000 is not one of its 385 tokens"):
+        tokens(4000)
+
+
+def test_the_last_number_after_the_last_hash_is_the_answer(tmp_path: Path, base: Path) -> None:
+    checkpoint = write(tmp_path / "c", Coconut(gpt2_config()))
+    reasoner = load_reasoner(import_coconut(checkpoint, base, tmp_path / "out", thoughts=K))
+    for text, answer in (("5 ### 1,234", 1234), ("#7 then # none", None), ("no prefix 8", 8)):
+        ids = tuple(reasoner.tokenizer.encode(text))
+        decoded = Decoded(ids, (0.0,) * len(ids), answer_start=None, is_finished=False)
+        assert decoded.read(reasoner) == (text, answer)
+
+
+def test_weights_are_stored_in_the_dtype_asked_and_a_value_too_large_is_refused(
+    tmp_path: Path, base: Path
+) -> None:
+    checkpoint = write(tmp_path / "c", Coconut(gpt2_config()))
+    out = import_coconut(checkpoint, base, tmp_path / "a", thoughts=K, dtype=torch.float16)
+    assert {tensor.dtype for tensor in load_file(out / "model.safetensors").values()} == {
+        torch.float16
+    }
+    large = {"base_causallm.transformer.ln_f.bias": torch.full((32,), 1e5)}
+    checkpoint = write(tmp_path / "c", Coconut(gpt2_config()), **large)
+    with pytest.raises(
+        FormatError, match=r"transformer\.ln_f\.bias holds values that are infinite"
+    ):
+        import_coconut(checkpoint, base, tmp_path / "b", thoughts=K, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_weights_that_are_no_numbers_are_refused_by_name(
+    tmp_path: Path, base: Path, value: float
+) -> None:
+    bias = torch.zeros(32)
+    bias[3] = value
+    name = "base_causallm.transformer.ln_f.bias"
+    checkpoint = write(tmp_path / "c", Coconut(gpt2_config()), **{name: bias})
+    with pytest.raises(FormatError, match=rf"{name} holds values that are infinite or no numbers"):
+        import_coconut(checkpoint, base, tmp_path / "out", thoughts=K)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_import_is_deterministic_and_says_where_it_came_from(tmp_path: Path, base: Path) -> None:
@@ -224,20 +316,27 @@ def test_an_embedding_without_rows_for_the_tokens_is_refused(tmp_path: Path, bas
         import_coconut(checkpoint, base, tmp_path / "out", thoughts=K)
 
 
-def test_a_plain_checkpoint_is_no_coconut_and_the_other_way_round(
-    tmp_path: Path, base: Path
-) -> None:
+def test_a_checkpoint_of_another_kind_is_told_its_command(tmp_path: Path, base: Path) -> None:
     coconut = Coconut(gpt2_config())
-    plain = write(tmp_path / "plain", coconut.base_causallm)
-    with pytest.raises(MismatchError, match=r"missing base_causallm\..*unexpected transformer\."):
-        import_coconut(plain, base, tmp_path / "out", thoughts=K)
-    with pytest.raises(MismatchError, match=r"missing transformer\..*unexpected base_causallm\."):
-        import_cot(write(tmp_path / "c", coconut), base, tmp_path / "out", max_reasoning_tokens=8)
+    files = {
+        "coconut": write(tmp_path / "coconut", coconut),
+        "codi": write(tmp_path / "codi", Codi(gpt2_config())),
+        "cot": write(tmp_path / "cot", coconut.base_causallm),
+    }
+    commands = {"coconut": import_coconut, "codi": import_codi, "cot": import_cot}
+    for kind, path in files.items():
+        for other, command in commands.items():
+            if kind != other:
+                options: dict[str, Any] = {} if other == "cot" else {"thoughts": K}
+                with pytest.raises(MismatchError, match=rf"import it with gts import {kind}$"):
+                    command(path, base, tmp_path / "out", **options)
 
 
 def test_k_is_never_guessed(tmp_path: Path, base: Path) -> None:
     checkpoint = write(tmp_path / "c", Coconut(gpt2_config()))
-    with pytest.raises(InputError, match="--thoughts K"):
+    with pytest.raises(
+        InputError, match=r"--thoughts K .*6 .*SIM-CoT on CODI; 10 in SIM-CoT on COC"
+    ):
         import_coconut(checkpoint, base, tmp_path / "out", thoughts=None)
     with pytest.raises(InputError, match="at least 1"):
         import_coconut(checkpoint, base, tmp_path / "out", thoughts=0)

@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +125,28 @@ def test_a_pickle_of_something_else_is_refused(tmp_path: Path) -> None:
     for content, message in (
         ([torch.ones(2)], "holds a list"),
         ({"model": STATE, "step": 3}, "model, step in it is no named tensor"),
-        ({3: torch.ones(2)}, "3 in it is no named tensor"),
+        ({3: torch.ones(2)}, "a key of type int in it is no named tensor"),
         ({}, "it is empty"),
     ):
         torch.save(content, tmp_path / "checkpoint_1")
         with pytest.raises(FormatError, match=message):
             read_checkpoint(tmp_path / "checkpoint_1")
+
+
+def test_tensors_larger_than_their_file_and_packed_archives_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint_1"
+    torch.save({"a": torch.ones(1).expand(10**9), "b": torch.eye(2).to_sparse()}, path)
+    with pytest.raises(FormatError, match="a, b in it is no named tensor"):
+        read_checkpoint(path)
+    torch.save({"a": torch.zeros(10**6)}, tmp_path / "plain")
+    with (
+        zipfile.ZipFile(tmp_path / "plain") as plain,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    with pytest.raises(FormatError, match=r"it unpacks to 40\d+ bytes"):
+        read_checkpoint(path)
 
 
 @pytest.mark.parametrize("name", ["checkpoint_1", "model.safetensors"])

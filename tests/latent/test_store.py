@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import latent.errors
 from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
@@ -74,6 +75,31 @@ def test_the_fingerprint_follows_weights_and_computed_fields_only(folder: Path) 
     assert fingerprint(folder) != before
 
 
+def test_fields_that_came_later_leave_old_folders_and_fingerprints_as_they_are(
+    folder: Path,
+) -> None:
+    data = json.loads((folder / "reasoner.json").read_text())
+    assert set(data["prompt"]) == {"prefix_ids", "strip", "collapse_spaces", "suffix"}
+    assert set(data["projection"]) == {"hidden", "layer_norm_eps"}
+    assert set(data) == {
+        "kind", "thoughts", "prompt", "answer_template", "answer_prefix_ids", "eos_ids", "start_id",
+        "end_id", "max_answer_tokens", "max_reasoning_tokens", "projection", "weights_sha256",
+        "provenance", "format",
+    }  # fmt: skip
+    before = fingerprint(folder)
+    later = {
+        "after_end_ids": [],
+        "suppressed_ids": [],
+        "ignore_first_eos": False,
+        "answers": "strict",
+    }
+    (folder / "reasoner.json").write_text(json.dumps({**data, **later}))
+    assert fingerprint(folder) == before
+    for change in ({"suppressed_ids": [2]}, {"answers": "last-number"}, {"after_end_ids": [0]}):
+        (folder / "reasoner.json").write_text(json.dumps({**data, **change}))
+        assert fingerprint(folder) != before
+
+
 def flip_a_bit(path: Path) -> None:
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1
@@ -134,6 +160,78 @@ def test_a_truncated_or_foreign_sampler_file_is_refused(folder: Path, sampler_fo
         load_sampler(reasoner, spec, sampler_folder)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("model.safetensors", "model.norm.weight"),
+        ("projection.safetensors", "fc1.bias"),
+        ("samplers/default/sampler.safetensors", "mean.0.bias"),
+    ],
+)
+def test_weights_that_are_no_numbers_are_refused_by_name(
+    folder: Path, sampler_folder: Path, file: str, name: str, value: float
+) -> None:
+    tensors = load_file(folder / file)
+    tensors[name][1] = value
+    save_file(tensors, folder / file, metadata={"format": "pt"})
+    data = json.loads((folder / "reasoner.json").read_text())
+    (folder / "reasoner.json").write_text(json.dumps({**data, "weights_sha256": None}))
+    with pytest.raises(FormatError, match=rf"{name} holds values that are infinite or no numbers"):
+        load_sampler(load_reasoner(folder), SamplerSpec.parse("gts"), sampler_folder)
+
+
+def test_an_infinity_that_only_a_smaller_type_has_is_refused_too(folder: Path) -> None:
+    tensors = load_file(folder / "projection.safetensors")
+    tensors["fc1.bias"][0] = 1e6
+    save_file(tensors, folder / "projection.safetensors")
+    data = json.loads((folder / "reasoner.json").read_text())
+    (folder / "reasoner.json").write_text(json.dumps({**data, "weights_sha256": None}))
+    load_reasoner(folder, dtype=torch.bfloat16)
+    with pytest.raises(FormatError, match=r"fc1\.bias holds values that are infinite"):
+        load_reasoner(folder, dtype=torch.float16)
+
+
+def test_an_index_that_points_elsewhere_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
+    index = folder / "model.safetensors.index.json"
+    for name in ("../outside.safetensors", str(folder.parent / "outside.safetensors")):
+        index.write_text(json.dumps({"weight_map": {"lm_head.weight": name}}))
+        with pytest.raises(FormatError, match="not a file beside it"):
+            load_reasoner(folder)
+
+
+def test_code_beside_the_weights_is_never_run_or_asked_about(folder: Path, tmp_path: Path) -> None:
+    (folder / "run.py").write_text(f"open({str(tmp_path / 'it-ran')!r}, 'w')")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "run.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FormatError, match="does not load as a transformers decoder"):
+        load_reasoner(folder)
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.parametrize("name", ["reasoner.json", "config.json", "model.safetensors"])
+def test_a_device_in_the_place_of_a_file_is_not_read(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(NotFoundError, match=r"does not exist"):
+        load_reasoner(folder)
+
+
+def test_weights_of_a_wrong_type_or_more_layers_than_weights_are_refused(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**9}))
+    with pytest.raises(FormatError, match="num_hidden_layers 1000000000, and the weights are"):
+        load_reasoner(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"].int()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(FormatError, match=r"model\.norm\.weight is I32, not a floating type"):
+        load_reasoner(folder)
+
+
 def test_missing_things_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nowhere"):
         load_reasoner(tmp_path / "nowhere")
@@ -161,7 +259,11 @@ def test_weights_that_do_not_fit_the_config_are_named(folder: Path) -> None:
         ({"eos_ids": []}, "eos_ids"),
         ({"eos_ids": "x"}, "eos_ids"),
         ({"surprise": 1}, "unknown surprise"),
-        ({"projection": None}, "projects"),
+        ({"projection": None}, "no projection, but projection.safetensors is there"),
+        ({"answers": "first"}, "answers 'first' is not strict, last-number"),
+        ({"suppressed_ids": [5, "x"]}, "suppressed_ids must be a list of token ids"),
+        ({"start_id": 9000}, "9000 is not one of the decoder's 382 tokens"),
+        ({"thoughts": 150}, "context window has 160"),
         ({"answer_template": "###"}, "answer_template"),
         ({"format": 99}, "format 99"),
         ({"thoughts": "six"}, "thoughts has the wrong type"),
@@ -169,6 +271,9 @@ def test_weights_that_do_not_fit_the_config_are_named(folder: Path) -> None:
         ({"answer_template": 5}, "answer_template has the wrong type"),
         ({"start_id": "x"}, "start_id has the wrong type"),
         ({"prompt": {"suffix": 5}}, "suffix has the wrong type"),
+        ({"prompt": {"suffix": "\ud800"}}, "suffix is not Unicode text"),
+        ({"answer_template": "{} {x}"}, "answer_template needs one {} and no other brace"),
+        ({"projection": {"hidden": 24, "layer_norm_eps": float("nan")}}, "layer_norm_eps"),
     ],
 )
 def test_a_bad_reasoner_json_names_the_field(
