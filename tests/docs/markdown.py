@@ -88,7 +88,8 @@ def shell_commands(path: Path) -> list[Shell]:
     """Every command of the shell examples of a file, with the variables of its block filled in."""
     found = []
     for block in blocks(path):
-        if block.language in (None, "", "sh", "bash", "console"):
+        is_drawing = any("──" in line for line in block.lines)
+        if block.language in (None, "", "sh", "bash", "console") and not is_drawing:
             found += _block_commands(block)
     return found
 
