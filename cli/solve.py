@@ -18,10 +18,14 @@ _BAR_WIDTH = 24
 # Offered by shell completion.
 _VOTES = ("majority", "confidence", "best", "centroid")
 _SAMPLERS = ("deterministic", "dropout:0.1", "gaussian:1.0", "gts", "token:1.0")
-_EXAMPLES = """
+_QUESTION = (
+    "Ivan has 88 apples. He finds 10 on the ground. He gives 14 to the neighbours. "
+    "How many apples are left?"
+)
+_EXAMPLES = f"""
 [bold]Examples[/bold]
 
-gts solve "Ann has 3 apples and buys 4 more. How many apples does she have?"
+gts solve "{_QUESTION}"
 
 gts solve "…" -n 32 --sampler gts --vote confidence --seed 7
 

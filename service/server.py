@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from service.models import Catalog
 from service.settings import Settings
 
 __all__ = ["serve"]
+
+_log = logging.getLogger("gts.server")
 
 _FLUSH_SECONDS = 2  # for finished answers to reach their clients
 
@@ -67,7 +70,9 @@ class _Server(uvicorn.Server):
             self.should_exit = self.force_exit = True
 
     async def _drain(self, engine: Engine) -> None:
+        _log.info("draining", extra={"open_jobs": engine.open_jobs})
         await engine.drain()
+        _log.info("drained", extra={"open_jobs": engine.open_jobs})
         engine.close()  # answers what is still open with an error
         self.should_exit = True
 

@@ -45,6 +45,11 @@ class Settings(BaseModel):
     start_seconds: float = Field(
         600.0, gt=0, description="Seconds after which a worker that is still loading is replaced."
     )
+    spare_workers: Literal["auto", "0", "1"] = Field(
+        "auto",
+        description="1: a second, loaded worker for each device takes over when one is lost. "
+        "auto: 1 on a CPU, 0 on a GPU.",
+    )
     hang_seconds: float = Field(
         300.0, gt=0, description="Seconds after which a worker stuck in a round is replaced."
     )
@@ -69,6 +74,11 @@ class Settings(BaseModel):
         "auto", description="json, text or auto: text at a terminal."
     )
     log_questions: bool = Field(False, description="Put questions into the log.")
+
+    @property
+    def has_spares(self) -> bool | None:
+        """Whether devices have a spare worker; None: those that are CPUs."""
+        return None if self.spare_workers == "auto" else self.spare_workers == "1"
 
     @model_validator(mode="after")
     def _limits_fit(self) -> Self:

@@ -26,7 +26,14 @@ from service.engine.job import Job
 from service.models import Catalog, ServedModel
 from service.settings import Settings
 
-__all__ = ["candidates_out", "diagnose_jobs", "model_out", "solve_job", "solve_response"]
+__all__ = [
+    "candidates_out",
+    "diagnose_jobs",
+    "model_out",
+    "result_log_fields",
+    "solve_job",
+    "solve_response",
+]
 
 _SOLVE_BUDGET, _DIAGNOSE_BUDGET = 8, 32
 
@@ -130,6 +137,15 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
         ),
         trajectories=shown,
     )
+
+
+def result_log_fields(response: SolveResponse) -> dict[str, int | str]:
+    """What the log says of an answer, beside what was asked."""
+    return {
+        "prompt_tokens": response.usage.prompt_tokens,
+        "budget_used": response.budget_used,
+        "stop_reason": response.stop_reason,
+    }
 
 
 def candidates_out(tally: Tally) -> list[CandidateOut]:

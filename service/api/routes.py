@@ -9,7 +9,13 @@ from fastapi.responses import StreamingResponse
 
 from latent.errors import GtsError
 from latent.solved import Solved
-from service.api.conversion import diagnose_jobs, model_out, solve_job, solve_response
+from service.api.conversion import (
+    diagnose_jobs,
+    model_out,
+    result_log_fields,
+    solve_job,
+    solve_response,
+)
 from service.api.schemas import (
     DiagnoseRequest,
     DiagnoseResponse,
@@ -106,7 +112,9 @@ async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
     (solved,) = await _results(request, state, [job])
     if isinstance(solved, ServiceError):
         raise solved
-    return _solve_response(solved, job, state, with_texts)
+    response = _solve_response(solved, job, state, with_texts)
+    log_fields.update(result_log_fields(response))
+    return response
 
 
 async def _solve_many(
@@ -234,7 +242,8 @@ async def _disconnected(request: Request) -> None:
 
 
 def _add_log_fields(request: Request, state: State, job: Job) -> None:
-    fields = {"model": job.model, "sampler": job.sampler, "budget": job.budget}
+    # With the seed, and the question if that is logged, an answer can be reproduced.
+    fields = {"model": job.model, "sampler": job.sampler, "budget": job.budget, "seed": job.seed}
     if state.settings.log_questions:
         fields["question"] = job.question
     request.state.log_fields.update(fields)

@@ -43,7 +43,10 @@ Answer = (
     | None
 )
 SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
-_EXAMPLE = "Ann has 3 apples and buys 4 more. How many apples does she have?"
+_EXAMPLE = (
+    "Ivan has 88 apples. He finds 10 on the ground. He gives 14 to the neighbours. "
+    "How many apples are left?"
+)
 
 
 class _Body(BaseModel):
@@ -96,7 +99,7 @@ class DiagnoseRequest(_Body):
     """A question whose exploration by samplers is measured; with the true `answer`, also how well."""
 
     question: str = Field(examples=[_EXAMPLE])
-    answer: Answer = Field(None, examples=[7])
+    answer: Answer = Field(None, examples=[84])
     samplers: list[SamplerText] | None = Field(
         None, min_length=1, description="Absent: one of every kind that the model supports."
     )

@@ -3,7 +3,7 @@
     from service.client import Client
 
     with Client("http://127.0.0.1:8000") as client:
-        solved = client.solve("Ann has 3 apples and buys 4 more. How many has she?", budget=32)
+        solved = client.solve("Ivan has 88 apples. He finds 10 on the ground. …", budget=32)
         print(solved.answer, solved.confidence)
 
 A call is tried again on 429, 503 and lost connections, as `Retries` allows and no sooner than the

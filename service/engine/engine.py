@@ -69,13 +69,18 @@ class Engine:
             for device in settings.devices
         ]
         self._scheduler = Scheduler(len(configs), settings.lane_limit, settings.round_seconds)
-        self._pool = Pool(configs, main, settings.start_seconds, self._step)
+        self._pool = Pool(configs, main, settings.start_seconds, self._step, settings.has_spares)
         metrics.watch(self._scheduler, self._pool, lambda: self.is_ready)
 
     @property
     def is_ready(self) -> bool:
         """Whether a request would be admitted and run now."""
         return self._pool.is_ready and not self._is_draining
+
+    @property
+    def open_jobs(self) -> int:
+        """Jobs that were admitted and have no answer yet."""
+        return len(self._scheduler.jobs)
 
     async def start(self) -> None:
         """Start the workers and wait until they are warm."""

@@ -1,9 +1,12 @@
 """The workers, one per device: starts them, runs rounds on them, replaces those that die or hang.
 
+A device may have a spare: a second, loaded worker that takes over when the first is lost.
+
 It decides nothing about rounds: it runs what it is given, and reports every outcome as an `Event`.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -38,12 +41,14 @@ class Event:
 
 @dataclass
 class _Device:
-    """One device: its present worker process, and the round that it runs."""
+    """One device: its present worker process, the round that it runs, and its spare."""
 
     index: int
     config: WorkerConfig
     process: WorkerProcess | None = None
     is_ready: bool = False
+    spare: WorkerProcess | None = None
+    spare_ready: Ready | None = None  # once the spare has loaded
     round: RoundTask | None = None
     alarm: asyncio.TimerHandle | None = None  # of the start or the round that is under way
     deaths_in_a_row: int = 0
@@ -66,9 +71,12 @@ class Pool:
         main: WorkerMain,
         start_seconds: float,
         on_event: Callable[[Event], None],
+        has_spares: bool | None = False,
     ) -> None:
+        """Without workers yet. `has_spares` None: a spare for devices that are CPUs."""
         self._devices = [_Device(index, config) for index, config in enumerate(configs)]
         self._main, self._start_seconds, self._on_event = main, start_seconds, on_event
+        self._has_spares = has_spares
         self._started: asyncio.Future[str | None] | None = None  # None or why the start failed
         self._is_closed = False
         self._last_ready = time.monotonic()
@@ -105,8 +113,9 @@ class Pool:
         self._is_closed = True
         self._end_start("stopped before the workers were ready")
         for device in self._devices:
-            if device.process is not None:
-                device.process.kill()
+            for process in (device.process, device.spare):
+                if process is not None:
+                    process.kill()
 
     def run(self, device: int, round: RoundTask, hang_seconds: float) -> None:
         """Run a round on an idle device; after `hang_seconds` its worker is replaced."""
@@ -120,17 +129,34 @@ class Pool:
         if self._is_closed:
             return
         try:
-            device.process = WorkerProcess(
-                device.config,
-                self._main,
-                asyncio.get_running_loop(),
-                partial(self._on_message, device),
-                partial(self._on_death, device),
-            )
+            device.process = self._new_process(device)
         except OSError as error:  # out of processes, files or memory: perhaps only for now
             self._on_down(device, f"could not be spawned ({error})")
             return
         self._set_alarm(device, self._start_seconds)
+
+    def _spawn_spare(self, device: _Device) -> None:
+        if not self._is_closed and device.spare is None:
+            with contextlib.suppress(OSError):  # without one, a lost worker is replaced more slowly
+                device.spare = self._new_process(device)
+
+    def _new_process(self, device: _Device) -> WorkerProcess:
+        return WorkerProcess(
+            device.config,
+            self._main,
+            asyncio.get_running_loop(),
+            partial(self._on_message, device),
+            partial(self._on_death, device),
+        )
+
+    def _replace(self, device: _Device) -> None:
+        """Put the spare in the lost worker's place, if it has loaded; else start another."""
+        if device.spare is None or device.spare_ready is None or self._is_closed:
+            self._spawn(device)
+            return
+        device.process, ready = device.spare, device.spare_ready
+        device.spare = device.spare_ready = None
+        self._on_ready(device, ready)
 
     def _set_alarm(self, device: _Device, seconds: float) -> None:
         assert device.process is not None
@@ -139,6 +165,10 @@ class Pool:
         )
 
     def _on_message(self, device: _Device, process: WorkerProcess, message: Any) -> None:
+        if process is device.spare and isinstance(message, Ready) and message.failure is None:
+            device.spare_ready = message
+            _log.info("spare worker ready", extra={"pid": message.pid, "device": message.device})
+            return
         if process is not device.process:
             return  # from a worker that was replaced
         if isinstance(message, Ready):
@@ -159,6 +189,9 @@ class Pool:
         if all(each.is_ready for each in self._devices):
             self._end_start(None)
         self._on_event(Event(device.index, message))
+        is_wanted = message.device == "cpu" if self._has_spares is None else self._has_spares
+        if is_wanted:
+            self._spawn_spare(device)
 
     def _on_hang(self, device: _Device, process: WorkerProcess, seconds: float) -> None:
         """Replace a worker that is stuck, without waiting for its death: it may not be killable."""
@@ -169,9 +202,16 @@ class Pool:
     def _on_death(self, device: _Device, process: WorkerProcess) -> None:
         if process is device.process and not self._is_closed:
             self._on_down(device, f"died ({process.exit_reason})")
+        elif process is device.spare:
+            _log.error("spare worker died (%s)", process.exit_reason, extra={"pid": process.pid})
+            device.spare = device.spare_ready = None
+            asyncio.get_running_loop().call_later(_RESTART_SECONDS[-1], self._spawn_spare, device)
 
     def _on_down(self, device: _Device, what: str) -> None:
-        """Report the lost round, and start another worker after a pause that grows with the deaths."""
+        """Report the lost round; then the spare takes over, or another worker is started.
+
+        The pause before a start grows with the deaths in a row, and so does that before a spare serves.
+        """
         pid = None if device.process is None else device.process.pid
         _log.error("worker %s", what, extra={"pid": pid, "device": device.config.device})
         was_ready, device.is_ready, device.process = device.is_ready, False, None
@@ -183,7 +223,7 @@ class Pool:
             return
         pause = _RESTART_SECONDS[min(device.deaths_in_a_row, len(_RESTART_SECONDS) - 1)]
         device.deaths_in_a_row += 1
-        asyncio.get_running_loop().call_later(pause, self._spawn, device)
+        asyncio.get_running_loop().call_later(pause, self._replace, device)
         self._on_event(Event(device.index, "lost", lost))
         seconds_down = time.monotonic() - self._last_ready
         if device.failed_starts >= _STUCK_STARTS and seconds_down >= _STUCK_SECONDS:

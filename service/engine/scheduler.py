@@ -9,8 +9,10 @@ from service.engine.messages import Group, RoundTask, Task
 
 __all__ = ["Scheduler"]
 
+Queue = tuple[str, ...]
+
 _FIRST_LANES = 2 * BLOCK  # in the first round of a group, whose speed is not known yet
-_UNKNOWN_SPEED = 0.01  # seconds per lane, for the estimate of the queue's length only
+_UNKNOWN_SPEED = 0.01  # seconds per lane, until a group's first round is measured
 _SPEED_DECAY = 0.8  # of the moving average of seconds per lane
 _MAX_SPEEDS = 64  # bounds the table: sampler specs come from requests
 
@@ -18,7 +20,10 @@ _MAX_SPEEDS = 64  # bounds the table: sampler specs come from requests
 class Scheduler:
     """All open jobs, a lane limit for each device and the measured speed of each group.
 
-    Groups take turns; inside a group, jobs get one block of lanes each in turn, in index order.
+    Start-time fair queueing between groups: each has a virtual time, which advances by the seconds of
+    its rounds divided by its waiting jobs, and the group with the least goes next. So every job gets
+    an equal share of the device, whatever its model's rounds cost, and a group that was idle is next.
+    Inside a group, jobs get one block of lanes each in turn, in index order.
     """
 
     def __init__(self, devices: int, lane_limit: int, round_seconds: float) -> None:
@@ -26,7 +31,8 @@ class Scheduler:
         self._max_lane_limit, self._round_seconds = lane_limit, round_seconds
         self._lane_limits = [lane_limit] * devices
         self._seconds_per_lane: dict[Group, float] = {}
-        self._turns: deque[tuple[str, ...]] = deque()
+        self._virtual_times: dict[Queue, float] = {}  # only those that are later than now
+        self._virtual_now = 0.0  # the virtual time at which the latest round was taken
         self._round_ids = count()
 
     @property
@@ -75,17 +81,24 @@ class Scheduler:
 
     def next_round(self, device: int) -> RoundTask | None:
         """Take the next round for a device off the queue; None if nothing waits."""
-        members: dict[tuple[str, ...], list[Job]] = {}
+        queues: dict[Queue, list[Job]] = {}
         for job in self.jobs.values():
             if job.pending:
-                members.setdefault(_turn_of(job), []).append(job)
-        self._turns.extend(turn for turn in members if turn not in self._turns)
-        while self._turns:
-            turn = self._turns.popleft()
-            if turn in members:
-                self._turns.append(turn)
-                return self._take(members[turn], device)
-        return None
+                queues.setdefault(_queue_of(job), []).append(job)
+        if not queues:
+            return None
+        # A queue that was idle does not keep the time that it left unused.
+        times = {
+            each: max(self._virtual_times.get(each, 0.0), self._virtual_now) for each in queues
+        }
+        chosen = min(times, key=lambda each: times[each])
+        round = self._take(queues[chosen], device)
+        speed = self._seconds_per_lane.get(round.group, _UNKNOWN_SPEED)
+        self._virtual_now = times[chosen]
+        times[chosen] += speed * round.lanes / len(queues[chosen])
+        known = {**self._virtual_times, **times}.items()
+        self._virtual_times = {each: time for each, time in known if time > self._virtual_now}
+        return round
 
     def finished(self, device: int, round: RoundTask, seconds: float | None) -> None:
         """Raise the device's lane limit by a block; learn the group's speed if all lanes ran."""
@@ -145,6 +158,6 @@ class Scheduler:
         return max(BLOCK, min(self._lane_limits[device], in_time))
 
 
-def _turn_of(job: Job) -> tuple[str, ...]:
+def _queue_of(job: Job) -> Queue:
     """Key of the queue that a job waits in: its group's, or its own if it shares no round."""
     return (*job.group, job.job_id) if job.is_alone or job.is_whole else job.group

@@ -31,6 +31,9 @@ CONFIG = WorkerConfig(
 )
 
 
+READY = Ready(1, "cpu")
+
+
 class ScriptedProcesses:
     """Makes processes, or refuses to, as its script says; at its end it makes them."""
 
@@ -54,7 +57,7 @@ class ScriptedProcess:
         self.is_killed = False
 
     def come_up(self) -> None:
-        self._on_message(self, Ready(1, "cpu"))
+        self._on_message(self, READY)
 
     def die(self) -> None:
         self._on_death(self)
@@ -95,9 +98,11 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> ScriptedProcesses:
 
 
 def make_pool(
-    on_event: Callable[[Event], None] = lambda _: None, start_seconds: float = 300.0
+    on_event: Callable[[Event], None] = lambda _: None,
+    start_seconds: float = 300.0,
+    has_spares: bool | None = False,
 ) -> Pool:
-    return Pool([CONFIG], lambda *_: None, start_seconds, on_event)
+    return Pool([CONFIG], lambda *_: None, start_seconds, on_event, has_spares)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -127,7 +132,59 @@ def test_a_start_that_the_system_refuses_is_tried_again(processes: ScriptedProce
         return pool.is_ready
 
     assert asyncio.run(run())
-    assert outcomes == ["ready", "lost", "lost", "lost", "ready"]
+    assert outcomes == [READY, "lost", "lost", "lost", READY]
+
+
+def test_a_spare_takes_over_at_once_and_another_spare_is_started(
+    processes: ScriptedProcesses,
+) -> None:
+    outcomes: list[Any] = []
+
+    async def run() -> None:
+        pool = make_pool(lambda event: outcomes.append(event.outcome), has_spares=None)
+        await started(pool.start(), processes)
+        await until(lambda: len(processes.made) == 2)  # on a CPU there is a spare by default
+        processes.made[1].come_up()
+        processes.made[0].die()
+        await until(lambda: pool.is_ready)
+        await until(lambda: len(processes.made) == 3)
+        pool.close()
+
+    asyncio.run(run())
+    assert outcomes == [READY, "lost", READY]
+    assert all(process.is_killed for process in processes.made[1:])
+
+
+def test_a_spare_that_has_not_loaded_does_not_take_over(processes: ScriptedProcesses) -> None:
+    async def run() -> None:
+        pool = make_pool(has_spares=True)
+        await started(pool.start(), processes)
+        await until(lambda: len(processes.made) == 2)
+        processes.made[0].die()
+        await until(lambda: len(processes.made) == 3)
+        assert not pool.is_ready
+        processes.made[2].come_up()
+        assert pool.is_ready
+
+    asyncio.run(run())
+
+
+def test_the_death_of_a_spare_loses_nothing(
+    processes: ScriptedProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.engine.pool, "_RESTART_SECONDS", (0.0,))
+    outcomes: list[Any] = []
+
+    async def run() -> None:
+        pool = make_pool(lambda event: outcomes.append(event.outcome), has_spares=True)
+        await started(pool.start(), processes)
+        await until(lambda: len(processes.made) == 2)
+        processes.made[1].die()
+        assert pool.is_ready
+        await until(lambda: len(processes.made) == 3)
+
+    asyncio.run(run())
+    assert outcomes == [READY]
 
 
 def test_a_first_start_that_the_system_refuses_is_said(processes: ScriptedProcesses) -> None:

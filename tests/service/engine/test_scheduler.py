@@ -54,6 +54,55 @@ def test_a_round_has_one_group_and_groups_take_turns() -> None:
     assert served == [{"a": 16, "c": 16}, {"b": 32}, {"a": 32}, {"b": 32}]
 
 
+def served_seconds(made: Scheduler, speeds: dict[str, float], rounds: int) -> dict[str, float]:
+    """Run rounds of groups with these seconds per lane; every job is replaced when it is taken."""
+    total = dict.fromkeys(speeds, 0.0)
+    for number in range(rounds):
+        round = next_round(made)
+        group = round.group[2]
+        total[group] += speeds[group] * round.lanes
+        made.finished(0, round, speeds[group] * round.lanes)
+        for task in round.tasks:
+            if not made.jobs[task.job_id].pending:
+                made.remove(made.jobs[task.job_id])
+                made.add(job(f"{group}-{number}-{task.job_id}", 16, group))
+    return total
+
+
+def test_groups_share_time_and_not_turns() -> None:
+    made = Scheduler(1, 64, 10.0)
+    made.add(job("dear", 16, "dear"))
+    made.add(job("cheap", 16, "cheap"))
+    seconds = served_seconds(made, {"dear": 0.1, "cheap": 0.005}, 400)
+    assert 0.8 < seconds["dear"] / seconds["cheap"] < 1.25
+
+
+def test_a_group_with_more_jobs_gets_more_time() -> None:
+    made = Scheduler(1, 16, 10.0)
+    for number in range(3):
+        made.add(job(f"many-{number}", 16, "many"))
+    made.add(job("one", 16, "one"))
+    seconds = served_seconds(made, {"many": 0.01, "one": 0.01}, 400)
+    assert 2.5 < seconds["many"] / seconds["one"] < 3.5
+
+
+def test_a_group_that_was_idle_is_next_but_has_saved_no_time() -> None:
+    made = Scheduler(1, 16, 10.0)
+    made.add(job("busy", 16, "busy"))
+    served_seconds(made, {"busy": 0.1}, 50)
+    made.add(job("new-1", 64, "new"))
+    made.finished(0, RoundTask(-1, ("solve", "m", "new"), (), 16), 1.6)
+    groups = []
+    for _ in range(4):
+        round = next_round(made)
+        groups.append(round.group[2])
+        made.finished(0, round, 0.1 * round.lanes)
+        if round.group[2] == "busy":
+            made.add(job(f"busy-{len(groups)}", 16, "busy"))
+    assert groups[:2] in (["new", "busy"], ["busy", "new"])
+    assert sorted(groups) == ["busy", "busy", "new", "new"]
+
+
 def test_a_diagnosis_is_taken_in_one_piece_and_alone() -> None:
     made = schedule(job("look", 33, is_whole=True), job("a", 8), lane_limit=16)
     assert [shape(made), shape(made)] == [{"look": 33}, {"a": 8}]
