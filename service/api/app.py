@@ -11,10 +11,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from latent.errors import GtsError
-from service.api.middleware import RequestMiddleware, error_response
+from service.api.middleware import DOCS_STATIC, RequestMiddleware, error_response
 from service.api.routes import State, router
 from service.engine.engine import Engine
 from service.engine.process import WorkerMain, worker_main
@@ -49,11 +50,13 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         finally:
             engine.close()
 
-    app = FastAPI(
+    # The pages' scripts and styles come from a package, so they work without outside network.
+    app = FastAPIOffline(
         title="gts",
         version=version("gts"),
         summary="Latent reasoning with inference-time scaling.",
         lifespan=lifespan,
+        static_url=DOCS_STATIC,
     )
     app.state.gts = State(settings, catalog, metrics, engine)
     # For the schema only; the middleware compares the tokens, in constant time.

@@ -17,7 +17,15 @@ from service.errors import ServiceError, invalid_request
 from service.metrics import Metrics
 from service.settings import Settings
 
-__all__ = ["App", "Message", "Receive", "RequestMiddleware", "Send", "error_response"]
+__all__ = [
+    "DOCS_STATIC",
+    "App",
+    "Message",
+    "Receive",
+    "RequestMiddleware",
+    "Send",
+    "error_response",
+]
 
 _log = logging.getLogger("gts.requests")
 
@@ -28,6 +36,9 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _LINGER_BYTES, _LINGER_SECONDS = 16 * 2**20, 3.0  # of a refused body, read after the answer
 _PROBES = frozenset({"/livez", "/readyz"})
+DOCS_STATIC = "/docs-static"
+# A browser cannot send a token when it opens a page; these describe the API and reveal nothing else.
+_DOCS = frozenset({"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _OUTCOMES = {
     401: "unauthorized",
@@ -108,7 +119,8 @@ class RequestMiddleware:
             self._record(scope, log_fields, status, time.perf_counter() - started)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
-        is_open = path in _PROBES or (path == "/metrics" and not self._settings.protect_metrics)
+        is_open = path in _PROBES or path in _DOCS or path.startswith(f"{DOCS_STATIC}/")
+        is_open |= path == "/metrics" and not self._settings.protect_metrics
         if self._tokens and not is_open:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             # Every token is compared, so that the time does not show which one was close.

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from latent.solved import Solved
-from service.api.conversion import candidates_out, solve_response
+from service.api.conversion import candidates_out, result_log_fields, solve_response
 from service.api.schemas import RoundEvent
 from service.engine.engine import Engine
 from service.engine.job import Job
@@ -53,6 +53,7 @@ async def events(
         response = solve_response(
             solved, request_id=job.request_id, with_trajectories=with_trajectories
         )
+        log_fields.update(result_log_fields(response))
         yield _event("result", response.model_dump_json())
     finally:
         engine.cancel(job)
