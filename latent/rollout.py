@@ -32,7 +32,6 @@ class Rollout:
     prefix: Prefix
     trajectories: tuple[Trajectory, ...]
     timing: Timing
-    final_thoughts: torch.Tensor | None = None  # (N, D); None for a text reasoner
     contexts: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
     perturbations: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
     probe: Probe | None = None  # if asked for
@@ -168,21 +167,28 @@ def _result(
     probed: Probe | None,
     timing: Timing,
 ) -> Rollout:
+    own = slice(lanes.start, lanes.stop)
+    finals = thoughts.final[own].double().cpu().numpy() if thoughts else None  # (N, D)
     trajectories = []
-    for index, row in zip(ask.indices, rows, strict=True):
+    for number, (index, row) in enumerate(zip(ask.indices, rows, strict=True)):
         text, answer = row.read(reasoner)
         trajectories.append(
             Trajectory(
-                index, text, answer, row.logprob, row.tokens, row.token_logprobs, row.answer_start
+                index=index,
+                text=text,
+                answer=answer,
+                logprob=row.logprob,
+                tokens=row.tokens,
+                token_logprobs=row.token_logprobs,
+                answer_start=row.answer_start,
+                final_thought=None if finals is None else finals[number],
             )
         )
     assert ask.prefix is not None
-    own = slice(lanes.start, lanes.stop)
     return Rollout(
         prefix=ask.prefix,
         trajectories=tuple(trajectories),
         timing=timing,
-        final_thoughts=thoughts.final[own] if thoughts else None,
         contexts=_slice(thoughts.contexts if thoughts else None, own),
         perturbations=_slice(thoughts.perturbations if thoughts else None, own),
         probe=probed,
@@ -206,7 +212,6 @@ def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
         prefix=pieces[0].prefix,
         trajectories=tuple(t for piece in pieces for t in piece.trajectories),
         timing=sum((piece.timing for piece in pieces), timing),
-        final_thoughts=cat([piece.final_thoughts for piece in pieces]),
         contexts=cat([piece.contexts for piece in pieces]),
         perturbations=cat([piece.perturbations for piece in pieces]),
         probe=None

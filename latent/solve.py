@@ -6,13 +6,13 @@ import time
 from latent.calibration_file import load_calibrations
 from latent.errors import InputError
 from latent.reasoner import Reasoner
-from latent.rollout import Ask, Rollout, rollout
+from latent.rollout import Ask, rollout
 from latent.samplers import Sampler
 from latent.solved import Solved
 from latent.trajectory import budget_indices
-from latent.votes import Ballot, parse_vote, tally
+from latent.votes import parse_vote, tally
 
-__all__ = ["ballots_of", "solve"]
+__all__ = ["solve"]
 
 
 def solve(
@@ -52,18 +52,8 @@ def solve(
         thoughts=reasoner.format.thoughts,
         answer_tokens=sum(len(each.tokens) for each in done.trajectories),
         trajectories=done.trajectories,
-        tally=tally(ballots_of(done), kind),
+        tally=tally(done.trajectories, kind),
         timing=done.timing,
         total_seconds=time.perf_counter() - started,
         calibration=calibration,
     )
-
-
-def ballots_of(done: Rollout) -> list[Ballot]:
-    """What a rollout's trajectories bring to the vote."""
-    finals = done.final_thoughts
-    thoughts = None if finals is None else finals.double().cpu().numpy()
-    return [
-        Ballot(t.index, t.answer, t.confidence, None if thoughts is None else thoughts[n])
-        for n, t in enumerate(done.trajectories)
-    ]

@@ -1,8 +1,11 @@
 """What a rollout reports of a trajectory, and which ones a budget asks for. Needs no torch."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from latent.errors import InputError
 
@@ -25,6 +28,8 @@ class Trajectory:
     tokens: tuple[int, ...]
     token_logprobs: tuple[float, ...]
     answer_start: int | None
+    # (D,), for the centroid vote; None for a text reasoner. Not compared: arrays have no one equality.
+    final_thought: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
     @property
     def confidence(self) -> float:

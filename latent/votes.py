@@ -9,22 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latent.errors import InputError
+from latent.trajectory import Trajectory
 
-__all__ = ["Ballot", "Candidate", "Tally", "VoteKind", "parse_vote", "tally"]
+__all__ = ["Candidate", "Tally", "VoteKind", "parse_vote", "tally"]
 
 VoteKind = Literal["majority", "confidence", "best", "centroid"]
 
 _CENTRE_ITERATIONS = 64
-
-
-@dataclass(frozen=True)
-class Ballot:
-    """What one trajectory brings to the vote."""
-
-    index: int
-    answer: Decimal | None
-    confidence: float
-    final_thought: NDArray[np.float64] | None = None  # (D,); only the centroid vote looks at it
 
 
 @dataclass(frozen=True)
@@ -60,27 +51,27 @@ def parse_vote(text: str) -> VoteKind:
     raise InputError(f"unknown vote {text!r}; use one of {known}", param="vote")
 
 
-def tally(ballots: Sequence[Ballot], kind: VoteKind = "majority") -> Tally:
-    """Group ballots by answer, score the groups, sort them.
+def tally(trajectories: Sequence[Trajectory], kind: VoteKind = "majority") -> Tally:
+    """Group trajectories by answer, score the groups, sort them.
 
     A candidate's share is its score over the sum of all. Ties go to more votes, then to the
     higher mean confidence, then to the lowest trajectory index.
     """
-    if not ballots:
+    if not trajectories:
         raise InputError("a vote needs at least one trajectory", param="budget")
-    groups: dict[Decimal | None, list[Ballot]] = {}
-    for ballot in sorted(ballots, key=lambda ballot: ballot.index):
-        groups.setdefault(ballot.answer, []).append(ballot)
-    score = _SCORES[kind](ballots)
+    groups: dict[Decimal | None, list[Trajectory]] = {}
+    for trajectory in sorted(trajectories, key=lambda trajectory: trajectory.index):
+        groups.setdefault(trajectory.answer, []).append(trajectory)
+    score = _SCORES[kind](trajectories)
     scores = {answer: score(group) for answer, group in groups.items()}
     total = sum(scores.values())
     candidates = [
         Candidate(
             answer=answer,
             votes=len(group),
-            share=scores[answer] / total if total > 0 else len(group) / len(ballots),
-            confidence=sum(ballot.confidence for ballot in group) / len(group),
-            trajectories=tuple(ballot.index for ballot in group),
+            share=scores[answer] / total if total > 0 else len(group) / len(trajectories),
+            confidence=sum(trajectory.confidence for trajectory in group) / len(group),
+            trajectories=tuple(trajectory.index for trajectory in group),
         )
         for answer, group in groups.items()
     ]
@@ -90,31 +81,37 @@ def tally(ballots: Sequence[Ballot], kind: VoteKind = "majority") -> Tally:
     return Tally(kind, tuple(candidates))
 
 
-_Score = Callable[[Sequence[Ballot]], float]
+_Score = Callable[[Sequence[Trajectory]], float]
 
 
-def _by_count(_: Sequence[Ballot]) -> _Score:
+def _by_count(_: Sequence[Trajectory]) -> _Score:
     return lambda group: float(len(group))
 
 
-def _by_confidence(_: Sequence[Ballot]) -> _Score:
-    return lambda group: sum(ballot.confidence for ballot in group)
+def _by_confidence(_: Sequence[Trajectory]) -> _Score:
+    return lambda group: sum(trajectory.confidence for trajectory in group)
 
 
-def _by_best(_: Sequence[Ballot]) -> _Score:
-    return lambda group: max(ballot.confidence for ballot in group)
+def _by_best(_: Sequence[Trajectory]) -> _Score:
+    return lambda group: max(trajectory.confidence for trajectory in group)
 
 
-def _by_centroid(ballots: Sequence[Ballot]) -> _Score:
+def _by_centroid(trajectories: Sequence[Trajectory]) -> _Score:
     """Score a group by its nearest member's closeness to the centre of all final thoughts."""
-    thoughts = [ballot.final_thought for ballot in ballots if ballot.final_thought is not None]
-    if len(thoughts) < len(ballots):
+    thoughts = [
+        trajectory.final_thought
+        for trajectory in trajectories
+        if trajectory.final_thought is not None
+    ]
+    if len(thoughts) < len(trajectories):
         raise InputError("the centroid vote needs a latent reasoner's final thoughts", param="vote")
     distances = _distances_to_centre(np.stack(thoughts))
     scale = max(float(np.median(distances)), 1e-12)
     closeness = np.exp(-distances / scale).tolist()
-    by_index = {ballot.index: close for ballot, close in zip(ballots, closeness, strict=True)}
-    return lambda group: max(by_index[ballot.index] for ballot in group)
+    by_index = {
+        trajectory.index: close for trajectory, close in zip(trajectories, closeness, strict=True)
+    }
+    return lambda group: max(by_index[trajectory.index] for trajectory in group)
 
 
 def _distances_to_centre(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -136,7 +133,7 @@ def _distances_to_centre(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return distances
 
 
-_SCORES: dict[VoteKind, Callable[[Sequence[Ballot]], _Score]] = {
+_SCORES: dict[VoteKind, Callable[[Sequence[Trajectory]], _Score]] = {
     "majority": _by_count,
     "confidence": _by_confidence,
     "best": _by_best,

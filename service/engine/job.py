@@ -9,13 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from latent.calibration import Calibration
 from latent.solved import EndedBy, Solved
 from latent.trajectory import Timing, Trajectory
-from latent.votes import Ballot, Candidate, Tally, VoteKind, tally
+from latent.votes import Candidate, Tally, VoteKind, tally
 from service.engine.messages import Group, Kind, LaneReport, Task
 from service.errors import DeadlineError, ServiceError
 
@@ -59,7 +56,6 @@ class Job:
     _started: float | None = None
     _done: dict[int, Trajectory] = field(default_factory=dict)
     _answer_tokens: dict[int, int] = field(default_factory=dict)
-    _final_thoughts: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     _prompt_tokens: int = 0
     _timing: Timing = field(default_factory=Timing)
     _released_count: int = 0
@@ -110,8 +106,6 @@ class Job:
         for position, trajectory in enumerate(report.trajectories):
             self._done[trajectory.index] = trajectory
             self._answer_tokens[trajectory.index] = report.answer_tokens[position]
-            if report.final_thoughts is not None:
-                self._final_thoughts[trajectory.index] = report.final_thoughts[position]
         return self._answer_if_enough()
 
     def expire(self) -> None:
@@ -151,12 +145,7 @@ class Job:
         return next(gaps, len(self.indices))
 
     def _tally(self, count: int) -> Tally:
-        first = [self._done[index] for index in self.indices[:count]]
-        ballots = [
-            Ballot(done.index, done.answer, done.confidence, self._final_thoughts.get(done.index))
-            for done in first
-        ]
-        return tally(ballots, self.vote)
+        return tally([self._done[index] for index in self.indices[:count]], self.vote)
 
     def _solved(self, count: int, reason: EndedBy) -> Solved:
         now, used = time.monotonic(), self.indices[:count]

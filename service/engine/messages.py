@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from latent.trajectory import Timing, Trajectory
 
 __all__ = [
@@ -85,7 +82,6 @@ class LaneReport:
     prompt_tokens: int
     timing: Timing
     snr: tuple[float, ...] | None = None  # per thought
-    final_thoughts: NDArray[np.float64] | None = None  # (lanes, D)
     diagnosis: Mapping[str, Any] | None = None
 
 

@@ -1,6 +1,6 @@
 """Measures how one sampler explores one question: SG, JS, regime and votes of a probed rollout."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -10,9 +10,8 @@ from latent.exploration import explore, heads_of
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
-from latent.solve import ballots_of
-from latent.trajectory import DETERMINISTIC
-from latent.votes import Ballot, tally
+from latent.trajectory import DETERMINISTIC, Trajectory
+from latent.votes import tally
 
 __all__ = ["diagnose"]
 
@@ -27,33 +26,35 @@ def diagnose(
     )[0]
     assert done.probe is not None
     assert ask.indices[0] == DETERMINISTIC
-    ballots = ballots_of(done)
+    trajectories = done.trajectories
     contexts = None if done.contexts is None else done.contexts[1:]
     explored = explore(done.probe, heads_of(sampler, contexts))
     assert explored.js is not None
     return done, {
-        "deterministic_answer": show_answer(ballots[0].answer),
+        "deterministic_answer": show_answer(trajectories[0].answer),
         "sampling_gain": explored.gain,
         "sampling_gain_whole_answer": explored.gain_whole,
         "gain_share": explored.gain_share,
         "js_divergence": explored.js,
-        "unique_answers": quality.unique_answers([ballot.answer for ballot in ballots[1:]]),
+        "unique_answers": quality.unique_answers(
+            [trajectory.answer for trajectory in trajectories[1:]]
+        ),
         "regime": quality.regime(explored.gain, explored.js),
         "gains": explored.gains,
-        "vote_curve": _vote_curve(ballots, truth),
+        "vote_curve": _vote_curve(trajectories, truth),
         "snr": explored.snr,
         "sigma": explored.sigma,
     }
 
 
-def _vote_curve(ballots: list[Ballot], truth: Decimal | None) -> list[dict[str, Any]]:
+def _vote_curve(trajectories: Sequence[Trajectory], truth: Decimal | None) -> list[dict[str, Any]]:
     """Pass and majority at 1, 2, 4 … and N; a budget of 1 is the deterministic trajectory."""
-    curve, total = [], len(ballots) - 1
+    curve, total = [], len(trajectories) - 1
     powers = [2**k for k in range(total.bit_length()) if 2**k < total]
     for budget in (*powers, total):
-        cast = ballots[:1] if budget == 1 else ballots[1 : budget + 1]
+        cast = trajectories[:1] if budget == 1 else trajectories[1 : budget + 1]
         winner = tally(cast).winner
-        is_right = [same_answer(ballot.answer, truth) for ballot in cast]
+        is_right = [same_answer(trajectory.answer, truth) for trajectory in cast]
         curve.append(
             {
                 "budget": budget,

@@ -143,11 +143,7 @@ class Worker:
         reports: Results = {}
         for (item, ask), result in zip(asked, done, strict=True):
             self._prefixes.put(reasoner, ask.prompt, result.prefix)
-            finals = result.final_thoughts if item.wants_thoughts else None
-            thoughts = None if finals is None else finals.double().cpu().numpy()
-            reports[item.job_id] = _report(
-                result, snr=_snr(sampler, result), final_thoughts=thoughts
-            )
+            reports[item.job_id] = _report(item, result, snr=_snr(sampler, result))
         return reports
 
     def _diagnose(
@@ -158,7 +154,7 @@ class Worker:
             truth = None if item.answer is None else parse_answer(item.answer)
             done, measures = diagnose(reasoner, sampler, ask, truth, lane_limit)
             self._prefixes.put(reasoner, ask.prompt, done.prefix)
-            reports[item.job_id] = _report(done, diagnosis=measures)
+            reports[item.job_id] = _report(item, done, diagnosis=measures)
         return reports
 
     def _ask(self, reasoner: Reasoner, item: Task) -> Ask:
@@ -182,12 +178,13 @@ class Worker:
         )
 
 
-def _report(result: Rollout, **more: Any) -> LaneReport:
-    """Report a rollout without its tokens and their log-probabilities: only the counts are used."""
+def _report(item: Task, result: Rollout, **more: Any) -> LaneReport:
+    """Report a rollout without what the API process does not use: tokens, and mostly thoughts."""
+    dropped: dict[str, Any] = {"tokens": (), "token_logprobs": ()}
+    if not item.wants_thoughts:
+        dropped["final_thought"] = None
     return LaneReport(
-        trajectories=tuple(
-            replace(each, tokens=(), token_logprobs=()) for each in result.trajectories
-        ),
+        trajectories=tuple(replace(each, **dropped) for each in result.trajectories),
         answer_tokens=tuple(len(each.tokens) for each in result.trajectories),
         prompt_tokens=result.prefix.length,
         timing=result.timing,

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,16 @@ from latent.folders import SamplerCard, fingerprint, weights_digest
 from latent.samplers import GaussianThoughtSampler
 from latent.specs import SamplerSpec
 from latent.store import save_reasoner, save_sampler
-from latent.votes import Ballot, Tally, tally
+from latent.votes import Tally, tally
 from tests.calibrations import make_calibration
 from tests.reasoners import make_reasoner
+from tests.trajectories import trajectory
 
 CALIBRATION = make_calibration()
 
 
 def voted(*answers: int | None, first: int = 0, confidence: float = 0.5) -> Tally:
-    return tally(
-        [
-            Ballot(first + n, None if answer is None else Decimal(answer), confidence)
-            for n, answer in enumerate(answers)
-        ]
-    )
+    return tally([trajectory(first + n, answer, confidence) for n, answer in enumerate(answers)])
 
 
 def sigmoid(logit: float) -> float:

@@ -1,28 +1,22 @@
-from decimal import Decimal
-
-import numpy as np
 import pytest
 
 from latent.errors import InputError
-from latent.votes import Ballot, VoteKind, parse_vote, tally
+from latent.trajectory import Trajectory
+from latent.votes import VoteKind, parse_vote, tally
+from tests.trajectories import trajectory
 
 
-def ballots(
+def voters(
     *cast: tuple[int | None, float], thoughts: list[list[float]] | None = None
-) -> list[Ballot]:
+) -> list[Trajectory]:
     return [
-        Ballot(
-            index,
-            None if answer is None else Decimal(answer),
-            confidence,
-            None if thoughts is None else np.array(thoughts[index]),
-        )
+        trajectory(index, answer, confidence, None if thoughts is None else thoughts[index])
         for index, (answer, confidence) in enumerate(cast)
     ]
 
 
 def test_majority_counts() -> None:
-    result = tally(ballots((7, 0.1), (8, 0.9), (7, 0.3)))
+    result = tally(voters((7, 0.1), (8, 0.9), (7, 0.3)))
     assert result.winner.answer == 7
     assert result.winner.votes == 2
     assert result.winner.share == pytest.approx(2 / 3)
@@ -32,20 +26,20 @@ def test_majority_counts() -> None:
 
 
 def test_confidence_weighs() -> None:
-    result = tally(ballots((7, 0.1), (8, 0.9), (7, 0.3)), "confidence")
+    result = tally(voters((7, 0.1), (8, 0.9), (7, 0.3)), "confidence")
     assert result.winner.answer == 8
     assert result.winner.share == pytest.approx(0.9 / 1.3)
 
 
 def test_best_takes_the_surest_trajectory() -> None:
-    result = tally(ballots((7, 0.6), (8, 0.7), (7, 0.6)), "best")
+    result = tally(voters((7, 0.6), (8, 0.7), (7, 0.6)), "best")
     assert result.winner.answer == 8
     assert result.winner.share == pytest.approx(0.7 / 1.3)
 
 
 def test_centroid_takes_the_trajectory_nearest_to_the_robust_centre() -> None:
     thoughts = [[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.04, 0.04], [50.0, 50.0]]
-    cast = ballots((1, 0.9), (2, 0.9), (3, 0.9), (4, 0.1), (5, 0.9), thoughts=thoughts)
+    cast = voters((1, 0.9), (2, 0.9), (3, 0.9), (4, 0.1), (5, 0.9), thoughts=thoughts)
     result = tally(cast, "centroid")
     assert result.winner.answer == 4
     assert result.candidates[-1].answer == 5, "an outlier must not drag the centre"
@@ -54,31 +48,31 @@ def test_centroid_takes_the_trajectory_nearest_to_the_robust_centre() -> None:
 
 def test_centroid_without_thoughts_is_refused() -> None:
     with pytest.raises(InputError, match="final thoughts"):
-        tally(ballots((1, 0.5), (2, 0.5)), "centroid")
+        tally(voters((1, 0.5), (2, 0.5)), "centroid")
 
 
 @pytest.mark.parametrize("kind", ["majority", "confidence", "best"])
 def test_an_unparsable_answer_is_counted_but_wins_only_alone(kind: VoteKind) -> None:
-    result = tally(ballots((None, 0.9), (None, 0.9), (3, 0.1)), kind)
+    result = tally(voters((None, 0.9), (None, 0.9), (3, 0.1)), kind)
     assert result.winner.answer == 3
     assert result.candidates[1].answer is None
     assert result.candidates[1].votes == 2
-    assert tally(ballots((None, 0.9), (None, 0.5)), kind).winner.answer is None
+    assert tally(voters((None, 0.9), (None, 0.5)), kind).winner.answer is None
 
 
 def test_ties_go_to_votes_then_confidence_then_the_lowest_index() -> None:
-    assert tally(ballots((1, 0.5), (2, 0.6))).winner.answer == 2
-    assert tally(ballots((5, 0.5), (2, 0.5))).winner.answer == 5
-    assert tally(ballots((1, 0.8), (2, 0.4), (2, 0.4)), "confidence").winner.answer == 2
+    assert tally(voters((1, 0.5), (2, 0.6))).winner.answer == 2
+    assert tally(voters((5, 0.5), (2, 0.5))).winner.answer == 5
+    assert tally(voters((1, 0.8), (2, 0.4), (2, 0.4)), "confidence").winner.answer == 2
 
 
 def test_the_order_of_arrival_does_not_matter() -> None:
-    cast = ballots((1, 0.3), (2, 0.4), (1, 0.2), (3, 0.9), (2, 0.4))
+    cast = voters((1, 0.3), (2, 0.4), (1, 0.2), (3, 0.9), (2, 0.4))
     assert tally(cast) == tally(cast[::-1])
 
 
 def test_zero_confidence_everywhere_falls_back_to_counting_shares() -> None:
-    result = tally(ballots((1, 0.0), (1, 0.0), (2, 0.0)), "confidence")
+    result = tally(voters((1, 0.0), (1, 0.0), (2, 0.0)), "confidence")
     assert result.winner.answer == 1
     assert result.winner.share == pytest.approx(2 / 3)
 

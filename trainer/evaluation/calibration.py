@@ -28,11 +28,10 @@ from latent.noise import derive_seed
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from latent.samplers import Sampler
-from latent.solve import ballots_of
 from latent.specs import SamplerSpec
 from latent.store import load_sampler
-from latent.trajectory import DETERMINISTIC
-from latent.votes import Ballot, VoteKind, tally
+from latent.trajectory import DETERMINISTIC, Trajectory
+from latent.votes import VoteKind, tally
 from latent.zoo import resolve_sampler
 from trainer.data.sources import EMBEDDED, Row, load_rows
 from trainer.evaluation.statistics import Floats, expected_calibration_error
@@ -120,17 +119,17 @@ def calibrate(reasoner: Reasoner, folder: Path, run: CalibrationRun) -> Calibrat
 
 def judged_votes(
     question: int,
-    ballots: Sequence[Ballot],
+    trajectories: Sequence[Trajectory],
     truth: Decimal,
     budgets: Sequence[int],
     vote: VoteKind,
 ) -> Iterator[Judged]:
     """Judge the vote at each budget; votes won by unparsable answers are left out.
 
-    `ballots` starts with the deterministic trajectory, which a budget of 1 uses. A deadline can
+    `trajectories` starts with the deterministic trajectory, which a budget of 1 uses. A deadline can
     also leave the first sample alone, so that counts as a vote too.
     """
-    deterministic, samples = ballots[:1], ballots[1:]
+    deterministic, samples = trajectories[:1], trajectories[1:]
     subsets = [samples[:budget] for budget in budgets]
     if 1 in budgets:
         subsets.append(deterministic)
@@ -205,15 +204,15 @@ def _calibrate_sampler(
     sampler: Sampler,
     rows: Sequence[Row],
     run: CalibrationRun,
-    drawn: Iterable[tuple[int, list[Ballot]]],
+    drawn: Iterable[tuple[int, Sequence[Trajectory]]],
 ) -> list[Calibration]:
     budgets = run.budgets_of(sampler)
     votes = [kind for kind in get_args(VoteKind) if reasoner.format.is_latent or kind != "centroid"]
     judged: dict[VoteKind, list[Judged]] = {vote: [] for vote in votes}
-    for number, ballots in drawn:
+    for number, trajectories in drawn:
         truth = Decimal(rows[number].answer)
         for vote in votes:
-            judged[vote] += judged_votes(number, ballots, truth, budgets, vote)
+            judged[vote] += judged_votes(number, trajectories, truth, budgets, vote)
     own = resolve_sampler(folder, sampler.spec)
     digest = None if own is None else weights_digest(own)
     span = (budgets[0], budgets[-1])
@@ -261,8 +260,8 @@ def _roll_out(
     progress: Progress,
     *,
     done: int,
-) -> Iterator[tuple[int, list[Ballot]]]:
-    """Ballots of the deterministic trajectory and the samples of each question, shortest first."""
+) -> Iterator[tuple[int, Sequence[Trajectory]]]:
+    """Trajectories: the deterministic trajectory and the samples of each question, shortest first."""
     prompts = [_prompt(reasoner, row, number) for number, row in enumerate(rows)]
     order = sorted(range(len(rows)), key=lambda number: len(prompts[number]))
     indices = (DETERMINISTIC, *range(run.budgets_of(sampler)[-1]))
@@ -270,7 +269,7 @@ def _roll_out(
         numbers = order[first : first + _CHUNK_SIZE]
         asks = [Ask(prompts[n], derive_seed(run.seed, "calibrate", n), indices) for n in numbers]
         for number, one in zip(numbers, rollout(reasoner, sampler, asks), strict=True):
-            yield number, ballots_of(one)
+            yield number, one.trajectories
         progress.show(done + first + len(numbers), {"sampler": str(sampler.spec)})
 
 

@@ -16,7 +16,8 @@ from latent.errors import FormatError, MismatchError
 from latent.exploration import Exploration
 from latent.files import read_json, write_json, write_text
 from latent.quality import unique_answers
-from latent.votes import Ballot, VoteKind, tally
+from latent.trajectory import Trajectory
+from latent.votes import VoteKind, tally
 from trainer.evaluation.config import budgets_of
 from trainer.runs.ranks import Ranks
 
@@ -93,8 +94,8 @@ def first_error(error: ValidationError) -> str:
 def judge(
     question: Question,
     sampler: str,
-    deterministic: Ballot,
-    samples: Sequence[Ballot],
+    deterministic: Trajectory,
+    samples: Sequence[Trajectory],
     explored: Exploration,
     *,
     tokens: int,
@@ -102,7 +103,7 @@ def judge(
 ) -> Record:
     """Compare the trajectories of a question with its true answer, at every budget."""
     budgets = budgets_of(len(samples))
-    answers = [ballot.answer for ballot in samples]
+    answers = [trajectory.answer for trajectory in samples]
     return Record(
         sampler=sampler,
         index=question.index,
@@ -129,13 +130,13 @@ def judge(
     )
 
 
-def _vote(ballots: Sequence[Ballot], kind: VoteKind, truth: Decimal) -> list[int | float]:
-    winner = tally(ballots, kind).winner
+def _vote(trajectories: Sequence[Trajectory], kind: VoteKind, truth: Decimal) -> list[int | float]:
+    winner = tally(trajectories, kind).winner
     is_correct = int(same_answer(winner.answer, truth))
     return [is_correct, round(winner.share, _DECIMALS), round(winner.confidence, _DECIMALS)]
 
 
-def _vote_kinds(samples: Sequence[Ballot]) -> list[VoteKind]:
+def _vote_kinds(samples: Sequence[Trajectory]) -> list[VoteKind]:
     """Votes that these samples allow: the centroid vote needs final thoughts."""
     has_thoughts = samples[0].final_thought is not None
     kinds: tuple[VoteKind, ...] = get_args(VoteKind)

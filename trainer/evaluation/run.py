@@ -15,7 +15,6 @@ from latent.lanes import Prefix
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
-from latent.solve import ballots_of
 from latent.trajectory import DETERMINISTIC
 from trainer.evaluation.config import EvaluationConfig
 from trainer.evaluation.measures import summarise
@@ -233,15 +232,15 @@ def _judge(question: Question, sampler: Sampler, rollouts: Sequence[Rollout]) ->
     if probed.probe is not None:
         contexts = None if probed.contexts is None else probed.contexts[1:]
         explored = explore(probed.probe, heads_of(sampler, contexts))
-    ballots = [ballot for one in rollouts for ballot in ballots_of(one)]
+    trajectories = [trajectory for one in rollouts for trajectory in one.trajectories]
     trajectories = [trajectory for one in rollouts for trajectory in one.trajectories]
     # The deterministic trajectory counts as a sample only for the deterministic sampler.
-    first = 1 if len(ballots) > 1 else 0
+    first = 1 if len(trajectories) > 1 else 0
     return judge(
         question,
         str(sampler.spec),
-        ballots[0],
-        ballots[first:],
+        trajectories[0],
+        trajectories[first:],
         explored,
         tokens=sum(len(trajectory.tokens) for trajectory in trajectories[first:]),
         seconds=0.0,

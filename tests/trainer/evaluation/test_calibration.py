@@ -16,10 +16,10 @@ from latent.folders import fingerprint, weights_digest
 from latent.solve import solve
 from latent.specs import SamplerSpec
 from latent.store import load_reasoner, load_sampler
-from latent.votes import Ballot
 from tests.calibrations import COEFFICIENTS, make_calibration
 from tests.reasoners import make_counting_reasoner
 from tests.service.server import save_with_sampler
+from tests.trajectories import trajectory
 from trainer.evaluation.calibration import (
     CalibrationRun,
     Judged,
@@ -129,18 +129,15 @@ def test_the_calibration_error_is_worked_out_by_hand() -> None:
 
 def test_votes_are_judged_at_every_budget() -> None:
     answers = (5, 6, 5, 5, None)  # the deterministic one first
-    ballots = [
-        Ballot(n - 1, None if answer is None else Decimal(answer), 0.5)
-        for n, answer in enumerate(answers)
-    ]
-    found = list(judged_votes(3, ballots, Decimal(5), (1, 2, 4), "majority"))
+    voters = [trajectory(n - 1, answer) for n, answer in enumerate(answers)]
+    found = list(judged_votes(3, voters, Decimal(5), (1, 2, 4), "majority"))
     assert [(one.evidence, one.is_right) for one in found] == [
         (Evidence(1.0, 0.5, 1, False), False),  # 6
         (Evidence(0.5, 0.5, 2, False), False),  # 6, 5
         (Evidence(0.5, 0.5, 4, False), True),  # 6, 5, 5, unreadable
         (Evidence(1.0, 0.5, 1, True), True),
     ]
-    unread = [replace(ballot, answer=None) for ballot in ballots]
+    unread = [replace(voter, answer=None) for voter in voters]
     assert list(judged_votes(3, unread, Decimal(5), (1, 2, 4), "majority")) == []
 
 

@@ -1,39 +1,34 @@
-"""One question's result, worked out by hand from ballots and probes."""
+"""One question's result, worked out by hand from trajectories and probes."""
 
 import math
 from decimal import Decimal
 
-import numpy as np
 import pytest
 import torch
 
 from latent.errors import InputError, SpecError
 from latent.exploration import Exploration, Heads, explore
 from latent.probing import Probe
-from latent.votes import Ballot
+from latent.trajectory import Trajectory
+from tests.trajectories import trajectory
 from trainer.evaluation.config import EvaluationConfig, budgets_of, parse_samplers
 from trainer.evaluation.records import Question, Record, judge
 
 QUESTION = Question(17, prompt=(5, 6, 7), truth=Decimal(42), target=None, operations=3, seed=1)
 
 
-def _ballot(index: int, answer: int | None, confidence: float, at: float | None = None) -> Ballot:
-    thought = None if at is None else np.array([at, 0.0])
-    return Ballot(index, None if answer is None else Decimal(answer), confidence, thought)
-
-
-def _record(samples: list[Ballot]) -> Record:
+def _record(samples: list[Trajectory]) -> Record:
     explored = Exploration(gain=1.25, gain_share=0.5, js=0.1)
-    return judge(QUESTION, "gts", _ballot(-1, 41, 0.9), samples, explored, tokens=9, seconds=0.5)
+    return judge(QUESTION, "gts", trajectory(-1, 41, 0.9), samples, explored, tokens=9, seconds=0.5)
 
 
 def test_votes_uniqueness_and_correctness_are_recorded_at_every_budget() -> None:
     samples = [
-        _ballot(0, 42, 0.2),
-        _ballot(1, 7, 0.9),
-        _ballot(2, 7, 0.5),
-        _ballot(3, None, 0.9),
-        _ballot(4, 42, 0.8),
+        trajectory(0, 42, 0.2),
+        trajectory(1, 7, 0.9),
+        trajectory(2, 7, 0.5),
+        trajectory(3, None, 0.9),
+        trajectory(4, 42, 0.8),
     ]
     record = _record(samples)
     assert (record.truth, record.deterministic, record.deterministic_correct) == ("42", "41", False)
@@ -52,14 +47,17 @@ def test_votes_uniqueness_and_correctness_are_recorded_at_every_budget() -> None
 
 
 def test_a_reasoner_with_thoughts_has_a_centroid_vote_too() -> None:
-    samples = [_ballot(0, 7, 0.9, at=5.0), *(_ballot(n, 42, 0.1, at=0.0) for n in range(1, 4))]
+    samples = [
+        trajectory(0, 7, 0.9, thought=[5.0, 0.0]),
+        *(trajectory(n, 42, 0.1, thought=[0.0, 0.0]) for n in range(1, 4)),
+    ]
     record = _record(samples)
     assert record.votes["centroid"]["4"][0] == 1
     assert record.votes["best"]["4"][0] == 0
 
 
 def test_a_line_gives_the_same_record_back() -> None:
-    record = _record([_ballot(0, 42, 1 / 3), _ballot(1, 7, 0.25)])
+    record = _record([trajectory(0, 42, 1 / 3), trajectory(1, 7, 0.25)])
     assert record.to_line().endswith("\n")
     assert Record.from_line(record.to_line()) == record
     with pytest.raises(ValueError, match="Field required"):
@@ -69,7 +67,13 @@ def test_a_line_gives_the_same_record_back() -> None:
 def test_a_number_that_is_not_finite_is_null() -> None:
     explored = Exploration(gain=math.inf, js=math.nan)
     record = judge(
-        QUESTION, "gts", _ballot(-1, 1, 1), [_ballot(0, 1, 1)], explored, tokens=1, seconds=0.0
+        QUESTION,
+        "gts",
+        trajectory(-1, 1, 1),
+        [trajectory(0, 1, 1)],
+        explored,
+        tokens=1,
+        seconds=0.0,
     )
     assert record.gain is None
     assert record.js is None
