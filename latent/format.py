@@ -26,9 +26,8 @@ class PromptFormat:
     collapse_spaces: bool = False  # any run of spaces becomes one
     suffix: str = ""
     suffix_ids: tuple[int, ...] = field(default=(), metadata=_LATER)
-    halve_spaces: bool = field(
-        default=False, metadata=_LATER
-    )  # each pair of spaces becomes one, once: three leave two
+    # Each pair of spaces becomes one, once: three leave two.
+    halve_spaces: bool = field(default=False, metadata=_LATER)
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,13 @@ class ReasonerFormat:
     weights_sha256: str | None = None  # of the folder it stands in; filled in when that is saved
     provenance: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT_VERSION
-    after_end_ids: tuple[int, ...] = field(
-        default=(), metadata=_LATER
-    )  # fed after end_id, before the answer
-    suppressed_ids: tuple[int, ...] = field(default=(), metadata=_LATER)  # never generated
-    ignore_first_eos: bool = field(
-        default=False, metadata=_LATER
-    )  # an end-of-text that comes first does not end the text
+    # Fed after end_id, before the answer.
+    after_end_ids: tuple[int, ...] = field(default=(), metadata=_LATER)
+    # Never generated.
+    suppressed_ids: tuple[int, ...] = field(default=(), metadata=_LATER)
+    # An end-of-text that is generated first does not end the text.
+    ignore_first_eos: bool = field(default=False, metadata=_LATER)
+    # "strict" needs answer prefix and end-of-text; "last-number" takes the last number of the text.
     answers: AnswerReading = field(default="strict", metadata=_LATER)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from latent.errors import FormatError, InputError, MismatchError, NotFoundError
 from latent.store import load_tokenizer
 
-__all__ = ["Base", "read_base"]
+__all__ = ["Base", "check_eos", "read_base"]
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,16 @@ class Base:
 
     def generation_eos_ids(self) -> tuple[int, ...]:
         """List the ids at which transformers' `generate` stops, the tokenizer's own first."""
-        own, named = self.eos_id(), self.config.eos_token_id
-        others = named if isinstance(named, list) else [] if named is None else [named]
-        return (own, *(token for token in others if token != own))
+        named = self.config.eos_token_id
+        ids = [self.tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
+        known = tuple(dict.fromkeys(token for token in ids if token is not None))
+        if not known:
+            raise InputError(
+                f"{self.folder}: neither config.json nor the tokenizer names an end-of-text token; "
+                "set eos_token_id in config.json",
+                param="base",
+            )
+        return known
 
     def check_rows(self, rows: int, ids: Sequence[int], source: Path) -> None:
         """Refuse an embedding with fewer rows than the tokenizer, or these ids, need."""

@@ -1,7 +1,7 @@
 """Checkpoints on disk, whole or sharded, safetensors or pickled. Knows no key by name.
 
-Here are read the pickles that come from elsewhere, with `weights_only=True`; the trainer reads back
-its own in the same way.
+Pickles from elsewhere are read here only, with `weights_only=True`; the trainer reads back its own
+in the same way.
 """
 
 import hashlib
