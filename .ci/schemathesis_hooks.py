@@ -1,4 +1,4 @@
-"""Gives every request of .ci/schemathesis time enough, so that a 5xx is never its own doing."""
+"""Raises the time limit of every request of .ci/schemathesis, so that a time-out is not taken for a 5xx."""
 
 from typing import Any
 

@@ -4,7 +4,8 @@
 
 Clients send solve, stream and diagnose requests with mixed models, samplers, budgets, votes, adaptive
 stops and deadlines, cancel streams, and send malformed and oversize bodies. Every answer is compared
-with the one computed alone in this process; a partial one with the same prefix of trajectories.
+with the one computed alone in this process, to the last bit; a partial one with the same prefix of
+trajectories; a diagnosis with the server's own first answer.
 Workers die by SIGKILL in mid-round, by SIGKILL while they load, and by SIGSTOP, which the server must
 notice as a hang. Exits with 1 if an answer is lost or changed, if a status is not the expected one, if
 memory grows by more than --max-growth, or if a descriptor, thread or child process is left over.
@@ -21,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -62,9 +64,13 @@ class Case:
             votes.setdefault(trajectory.answer, []).append(trajectory.index)
         expected = {show_answer(answer): indices for answer, indices in votes.items()}
         found = {c["answer"]: c["trajectories"] for c in response["candidates"]}
-        is_whole = used == len(self.alone.trajectories)
-        is_winner = not is_whole or response["answer"] == self.alone.answer
-        return found == expected and is_winner and response["seed"] == self.alone.seed
+        if found != expected or response["seed"] != self.alone.seed:
+            return False
+        if used < len(self.alone.trajectories):
+            return True
+        shares = {show_answer(c.answer): (c.share, c.confidence) for c in self.alone.candidates}
+        served = {c["answer"]: (c["share"], c["confidence"]) for c in response["candidates"]}
+        return response["answer"] == self.alone.answer and served == shares
 
 
 @dataclass
@@ -185,7 +191,9 @@ class Soak:
                     self.outcome.unexpected.append(f"stream: {data}")
                 if event == "result":
                     self._compare(case, data)
+                if event in ("result", "error"):
                     return
+        self.outcome.unexpected.append("a stream ended without a result")
 
     async def _cancel(self, case: Case) -> None:
         async with contextlib.aclosing(self._events({**case.body, "budget": 64})) as events:
@@ -223,9 +231,10 @@ class Server:
         models = [word for name in MODELS for word in ("--model", name)]
         flags = ["--port", str(port), "--threads", "1", "--hang-seconds", str(HANG_SECONDS)]
         flags += ["--max-body-bytes", str(LARGEST_BODY), "--log-format", "json"]
+        self._log = tempfile.NamedTemporaryFile("w+", prefix="gts-soak-")  # noqa: SIM115
         self.process = subprocess.Popen(
             [Path(sys.executable).parent / "gts", "serve", *models, *flags],
-            stderr=subprocess.DEVNULL,
+            stderr=self._log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
 
@@ -245,14 +254,29 @@ class Server:
             await asyncio.sleep(0.02)
         return time.monotonic() - started
 
+    async def wait_until_whole(self, http: httpx.AsyncClient) -> None:
+        """Wait until a worker serves and its spare has loaded."""
+        await self.wait_until_ready(http)
+        while self._log_lines()[-1]["message"] != "spare worker ready":
+            await asyncio.sleep(0.1)
+
+    def _log_lines(self) -> list[dict[str, Any]]:
+        """What the pool has logged so far; the last line of the file may be incomplete."""
+        lines = _read(self._log.name).split("\n")[:-1]
+        return [json.loads(line) for line in lines if '"gts.pool"' in line]
+
     def children(self) -> list[int]:
         """Child processes of the API process."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
         return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
 
     def workers(self) -> list[int]:
-        """Worker processes: the children that multiprocessing spawned."""
+        """Worker processes, spares included: the children that multiprocessing spawned."""
         return [pid for pid in self.children() if "spawn_main" in _read(f"/proc/{pid}/cmdline")]
+
+    def serving(self) -> int:
+        """The worker that runs rounds now, as the server's log says."""
+        return [line["pid"] for line in self._log_lines() if line["message"] == "worker ready"][-1]
 
     def resources(self) -> dict[str, int]:
         """Resident memory in bytes, and counts of descriptors, threads and children."""
@@ -263,7 +287,7 @@ class Server:
 
         return {
             "API memory": resident(pid),
-            "worker memory": max(resident(worker) for worker in self.workers()),
+            "worker memory": resident(self.serving()),
             "descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
             "threads": len(list(Path(f"/proc/{pid}/task").iterdir())),
             "children": len(self.children()),
@@ -286,14 +310,15 @@ async def kill_workers(server: Server, soak: Soak, http: httpx.AsyncClient, deat
         while soak.outcome.sent < due:
             await asyncio.sleep(0.02)
         await server.wait_until_ready(http)
-        way, worker = next(ways), server.workers()[0]
+        way, worker = next(ways), server.serving()
+        before = set(server.workers())
         os.kill(worker, signal.SIGSTOP if way == "SIGSTOP" else signal.SIGKILL)
         died += 1
         if way == "SIGKILL while loading":
-            while not (fresh := [pid for pid in server.workers() if pid != worker]):
+            while not (fresh := set(server.workers()) - before):
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)
-            os.kill(fresh[0], signal.SIGKILL)
+            os.kill(fresh.pop(), signal.SIGKILL)
             died += 1
         while worker in server.workers():  # a stopped one is gone when the server has noticed
             await asyncio.sleep(0.02)
@@ -311,7 +336,7 @@ async def run(
     seen: dict[str, dict[str, int]] = {}
     try:
         async with httpx.AsyncClient(base_url=server.url, timeout=30) as probe:
-            await server.wait_until_ready(probe)
+            await server.wait_until_whole(probe)
             seen["idle"] = server.resources()
             async with httpx.AsyncClient(base_url=server.url, timeout=600, limits=limits) as http:
                 soak = Soak(http, cases, requests)
@@ -325,9 +350,10 @@ async def run(
                 await server.wait_until_ready(probe)
                 seen["end"] = server.resources()
             await asyncio.sleep(1)  # for the server to see the connections close
+            await server.wait_until_whole(probe)
             seen["idle again"] = server.resources()
             metrics = (await probe.get("/metrics")).text
-        soak.outcome.statuses["open jobs left"] = int(_metric(metrics, "gts_open_jobs"))
+        soak.outcome.statuses["open jobs left"] = int(_metric(metrics, "gts_open_questions"))
         soak.outcome.deaths["seen by the server"] = int(
             _metric(metrics, "gts_worker_restarts_total")
         )

@@ -149,12 +149,10 @@ def cot(
 
 
 def _stored_dtype(text: str) -> "torch.dtype":
-    """Parse --dtype; auto is fp32, as on a CPU."""
-    import torch
+    """Parse --dtype; auto is fp32. Storing needs no CPU that can compute in it."""
+    from latent.device import parse_dtype
 
-    from latent.device import resolve_dtype
-
-    return resolve_dtype(text, torch.device("cpu"))
+    return parse_dtype("fp32" if text == "auto" else text)
 
 
 def _report(folder: Path) -> None:

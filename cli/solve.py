@@ -158,7 +158,7 @@ def _solve_there(asked: _Asked, url: str, token: str | None) -> "SolveResponse":
     from service.client import Client, Retries
 
     budget_indices(asked.budget)
-    # Somebody is looking: a mistyped address should not take a minute to be told.
+    # Few retries: a user at a terminal should soon learn that the address is wrong.
     with Client(url, token=token, retries=Retries(tries=4)) as client:
         return client.solve(
             asked.question,

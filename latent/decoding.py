@@ -110,9 +110,6 @@ def _choose(
     batch: LaneBatch, logits: torch.Tensor, step: int, starts: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pick each row's token, greedily or at the sampler's temperature, and its log-probability."""
-    suppressed = list(batch.reasoner.format.suppressed_ids)
-    if suppressed:
-        logits[:, suppressed] = -torch.inf
     chosen = logits.argmax(-1)
     temperature = batch.sampler.temperature
     if temperature > 0.0:

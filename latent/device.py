@@ -1,16 +1,15 @@
 """Resolves --device and --dtype to what torch understands."""
 
 import re
-import signal
 import subprocess
 import sys
 from functools import cache
 
 import torch
 
-from latent.errors import InputError
+from latent.errors import InputError, exit_reason
 
-__all__ = ["is_out_of_memory", "resolve_device", "resolve_dtype"]
+__all__ = ["is_out_of_memory", "parse_dtype", "resolve_device", "resolve_dtype"]
 
 _DTYPES = {
     "fp32": torch.float32,
@@ -42,15 +41,21 @@ def resolve_dtype(text: str, device: torch.device) -> torch.dtype:
     """Turn auto, fp32, bf16, fp16 or fp64 into a dtype; auto is bf16 on CUDA and fp32 elsewhere."""
     if text == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if text not in _DTYPES:
-        raise InputError(f"unknown dtype {text!r}; use auto, {', '.join(_DTYPES)}", param="dtype")
+    dtype = parse_dtype(text)
     if device.type == "cpu" and text in ("bf16", "fp16"):
-        failure = _try_product(_DTYPES[text])
+        failure = _try_product(dtype)
         if failure:
             raise InputError(
                 f"{text} does not work on this CPU: a matrix product {failure}; use fp32",
                 param="dtype",
             )
+    return dtype
+
+
+def parse_dtype(text: str) -> torch.dtype:
+    """Turn fp32, bf16, fp16 or fp64 into a dtype, without asking whether the device can use it."""
+    if text not in _DTYPES:
+        raise InputError(f"unknown dtype {text!r}; use {', '.join(_DTYPES)}", param="dtype")
     return _DTYPES[text]
 
 
@@ -62,9 +67,14 @@ def _try_product(dtype: torch.dtype) -> str | None:
     tries them is killed. So a child tries them first.
     """
     code = f"import torch; x = torch.ones(64, 64, dtype={dtype}); torch.nn.functional.linear(x, x)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+        )
+    except subprocess.TimeoutExpired:
+        return "did not end in two minutes"
     if done.returncode < 0:
-        return f"was killed by {signal.Signals(-done.returncode).name}"
+        return f"was {exit_reason(done.returncode)}"
     if done.returncode > 0:
         lines = done.stderr.strip().splitlines() or [f"ended with exit code {done.returncode}"]
         return f"failed: {lines[-1]}"

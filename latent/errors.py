@@ -9,6 +9,8 @@ GtsError                 the root; its text is one line that is shown to the use
 └── UnsupportedError     a decoder that the lanes cannot serve
 """
 
+import signal
+
 __all__ = [
     "FormatError",
     "GtsError",
@@ -17,6 +19,7 @@ __all__ = [
     "NotFoundError",
     "SpecError",
     "UnsupportedError",
+    "exit_reason",
 ]
 
 
@@ -56,3 +59,13 @@ class MismatchError(FormatError):
 
 class UnsupportedError(GtsError):
     """A decoder that the lanes cannot serve."""
+
+
+def exit_reason(code: int | None) -> str:
+    """How a process ended, from its exit code: `killed by SIGKILL` or `exit code 1`."""
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"killed by signal {-code}"

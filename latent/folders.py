@@ -29,7 +29,7 @@ DEFAULT_SAMPLER = "default"
 
 @dataclass(frozen=True)
 class SamplerCard:
-    """`sampler.json`: what a sampler is for, and how it came to be."""
+    """`sampler.json`: the reasoner that a sampler is for, and how it was trained."""
 
     kind: str
     width: int

@@ -11,7 +11,7 @@ __all__ = ["PromptFormat", "ReasonerFormat", "ReasonerKind"]
 ReasonerKind = Literal["coconut", "codi", "cot"]
 AnswerReading = Literal["strict", "last-number"]
 FORMAT_VERSION = 1
-# Where a folder came from and what protects it, which change nothing that is computed.
+# Fields that do not change what is computed; left out of the fingerprint.
 _NOT_COMPUTED = frozenset({"provenance", "weights_sha256"})
 # Fields that folders of format 1 may lack: written and hashed only where they differ from the default.
 _LATER = {"later": True}
@@ -114,7 +114,7 @@ class ReasonerFormat:
 
     @property
     def default_sampler(self) -> str:
-        """What explores when nobody says how."""
+        """Sampler that is used when none is given."""
         return "gts" if self.is_latent else "token"
 
     @property

@@ -23,8 +23,9 @@ __all__ = ["ATTENTION_NAME", "LaneCache", "Prefix", "PromptCache", "lane_attenti
 
 ATTENTION_NAME = "gts_lanes"
 
-# Matrix libraries take other kernels for products of few rows, and element-wise loops treat what
-# does not fill a vector apart; both round differently. Neither reaches whole blocks of 16 rows.
+# Matrix libraries use other kernels for products of few rows, and element-wise loops treat what does
+# not fill a vector apart; both round differently. With one thread neither reaches whole blocks of 16
+# rows; with more, `reproducibility` measures it.
 _CPU_ROW_BLOCK = 16
 
 # Keyword arguments of decoders that need no handling: positions and masks are in the cache.

@@ -12,6 +12,8 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from latent.answers import format_answer
+from latent.calibration import Calibrations
+from latent.calibration_file import load_calibrations
 from latent.dropout import DropoutMasks, DropoutSites, default_sites
 from latent.errors import InputError, UnsupportedError
 from latent.format import ReasonerFormat
@@ -128,6 +130,13 @@ class Reasoner:
     def vocabulary_size(self) -> int:
         """V, with the special tokens."""
         return int(self._embedding.weight.shape[0])
+
+    @cached_property
+    def calibrations(self) -> Calibrations:
+        """The calibrations in its folder; none if it was built in memory."""
+        if self.folder is None:
+            return Calibrations(self.fingerprint)
+        return load_calibrations(self.folder, self.fingerprint)
 
     @cached_property
     def reproducibility(self) -> "Reproducibility":
@@ -292,8 +301,11 @@ class Reasoner:
 
     @torch.no_grad()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Run the vocabulary head: (T, D) → (T, V)."""
-        return torch.as_tensor(self._head(hidden)).to(self.compute_dtype)
+        """Run the vocabulary head: (T, D) → (T, V); suppressed tokens get −inf."""
+        logits = torch.as_tensor(self._head(hidden)).to(self.compute_dtype)
+        if self.format.suppressed_ids:
+            logits[:, list(self.format.suppressed_ids)] = -torch.inf
+        return logits
 
 
 def bucket_of(length: int) -> int:

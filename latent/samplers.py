@@ -3,7 +3,7 @@
 One small interface: `perturb` for what is added to a context; `dropout` and `temperature` for the
 two samplers that act inside the decoder instead.
 
-Readings taken where the paper is open:
+Choices where the paper is ambiguous:
 1. The log-density is the mean over dimensions, not the sum (the paper's appendix).
 2. The last layer of each head starts at zero, so an untrained sampler is StandardG (μ = 0, σ = 1);
    `log_std_bias` starts it at another scale.
@@ -74,7 +74,7 @@ class GaussianThoughtSampler(nn.Module):
 
 
 class LearnedSampler(Sampler):
-    """A GTS in its serving clothes: the spec it answers to, and its heads."""
+    """Adapts trained heads to the `Sampler` interface."""
 
     def __init__(self, spec: SamplerSpec, heads: GaussianThoughtSampler) -> None:
         super().__init__(spec)

@@ -3,7 +3,6 @@
 import secrets
 import time
 
-from latent.calibration_file import load_calibrations
 from latent.errors import InputError
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
@@ -37,10 +36,7 @@ def solve(
     effective = used.spec.effective_budget(budget)
     indices = budget_indices(effective, include_deterministic=include_deterministic)
     seed = secrets.randbelow(2**32) if seed is None else seed
-    calibration = None
-    if reasoner.folder is not None:
-        found = load_calibrations(reasoner.folder, reasoner.fingerprint)
-        calibration = found.find(used.spec, kind)
+    calibration = reasoner.calibrations.find(used.spec, kind)
     started = time.perf_counter()
     done = rollout(reasoner, used, [Ask(reasoner.encode(question), seed, indices)])[0]
     return Solved(

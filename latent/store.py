@@ -215,7 +215,8 @@ def save_reasoner(
         if projection is not None:
             save_tensors(beside / "projection.safetensors", projection.state_dict())
         whole = replace(format, weights_sha256=weights_digest(beside))
-        for stale in folder.glob("*.safetensors"):
+        # Weights of an older folder: any left over would be loaded, or fingerprinted.
+        for stale in (*folder.glob("*.safetensors"), *folder.glob("*.safetensors.index.json")):
             stale.unlink()
         for path in beside.iterdir():
             path.replace(folder / path.name)

@@ -60,7 +60,7 @@ class Metrics:
         )
         self.surplus = counter("surplus_trajectories", "Trajectories past an adaptive stop.")
         self.rejected = counter("rejected", "Requests not taken in.", "reason")
-        self.cancelled = counter("cancelled", "Questions whose client went away.")
+        self.cancelled = counter("cancelled", "Questions whose client disconnected.")
         self.partial = counter("partial", "Questions answered at their deadline.")
         self.unreadable = counter("unreadable", "Questions of which no answer could be read.")
         self.budget = histogram("budget", "Trajectories asked for, per question.", _COUNTS)

@@ -32,7 +32,7 @@ class Settings(BaseModel):
     devices: tuple[str, ...] = Field(
         ("auto",), min_length=1, description="auto, cpu, cuda or cuda:1; one worker for each."
     )
-    dtype: str = Field("auto", description="auto, fp32, bf16 or fp16.")
+    dtype: str = Field("auto", description="auto, fp32, bf16, fp16 or fp64.")
     threads: int = Field(
         max((os.cpu_count() or 2) - 1, 1),
         ge=1,
@@ -48,7 +48,7 @@ class Settings(BaseModel):
     spare_workers: Literal["auto", "0", "1"] = Field(
         "auto",
         description="1: a second, loaded worker for each device takes over when one is lost. "
-        "auto: 1 on a CPU, 0 on a GPU.",
+        "auto: 1 on a CPU, 0 on a GPU. More than 1 is not offered.",
     )
     hang_seconds: float = Field(
         300.0, gt=0, description="Seconds after which a worker stuck in a round is replaced."
@@ -67,7 +67,7 @@ class Settings(BaseModel):
     )
     heartbeat_seconds: float = Field(15.0, gt=0, description="Longest silence of a stream.")
     token_file: Path | None = Field(
-        None, description="Bearer tokens, one a line; then all but the probes need one."
+        None, description="Bearer tokens, one a line; requests then need one, probes, /metrics and /docs do not."
     )
     protect_metrics: bool = Field(False, description="Ask for a token on /metrics too.")
     log_format: Literal["auto", "json", "text"] = Field(

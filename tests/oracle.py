@@ -170,7 +170,7 @@ class Oracle:
         return hook
 
     def attention_masks(self, layer: int, heads: int) -> torch.Tensor | None:
-        """Give the mask over (head, query, key), by absolute positions."""
+        """The mask over (head, query, key), by absolute positions."""
         if not self.dropout or "attention" not in self.sites:
             return None
         length = len(self.masks)

@@ -87,7 +87,7 @@ def random_model(config: PreTrainedConfig, dtype: torch.dtype, seed: int = 0) ->
 
 
 def reasoner_format(kind: str, **changes: Any) -> ReasonerFormat:
-    """Give the format of a test reasoner of this kind."""
+    """The format of a test reasoner of this kind."""
     tok = tokenizer()
     template = "The answer is: {}" if kind == "codi" else "### {}"
     encoded = [tok.encode(template.format(n), add_special_tokens=False) for n in (5, 71)]

@@ -16,9 +16,6 @@ from latent.store import save_reasoner
 
 __all__ = ["Imported", "check_out", "check_thoughts", "provenance", "write_folder"]
 
-# Weights of a folder that was here before: any left over would be loaded, or fingerprinted.
-_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "projection.safetensors")
-
 
 @dataclass(frozen=True)
 class Imported:
@@ -80,9 +77,6 @@ def write_folder(out: Path, format: ReasonerFormat, imported: Imported) -> Path:
             f"window has {window}; give fewer thoughts or reasoning tokens"
         )
     try:
-        for pattern in _WEIGHTS:
-            for stale in out.glob(pattern):
-                stale.unlink()
         save_reasoner(out, format, imported.model, imported.base.tokenizer, imported.projection)
     except UnicodeEncodeError as error:
         base = imported.base.folder

@@ -29,6 +29,7 @@ from service.settings import Settings
 __all__ = [
     "candidates_out",
     "diagnose_jobs",
+    "draw_seed",
     "model_out",
     "result_log_fields",
     "solve_job",
@@ -57,7 +58,7 @@ def solve_job(
         sampler=str(spec),
         thoughts=model.format.thoughts,
         question=question,
-        seed=_draw_seed() if body.seed is None else body.seed,
+        seed=draw_seed() if body.seed is None else body.seed,
         indices=budget_indices(
             spec.effective_budget(budget), include_deterministic=body.include_deterministic
         ),
@@ -81,7 +82,7 @@ def diagnose_jobs(
         )
     budget = min(_DIAGNOSE_BUDGET, settings.max_budget) if body.budget is None else body.budget
     _check_limits(body.question, budget, settings)
-    seed = _draw_seed() if body.seed is None else body.seed
+    seed = draw_seed() if body.seed is None else body.seed
     try:
         specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
     except SpecError as error:
@@ -142,7 +143,6 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
 def result_log_fields(response: SolveResponse) -> dict[str, int | str]:
     """What the log says of an answer, beside what was asked."""
     return {
-        "prompt_tokens": response.usage.prompt_tokens,
         "budget_used": response.budget_used,
         "stop_reason": response.stop_reason,
     }
@@ -205,5 +205,6 @@ def _plain_number(answer: str | float | None) -> str | None:
     return format(Decimal(repr(answer)), "f") if isinstance(answer, float | int) else answer
 
 
-def _draw_seed() -> int:
+def draw_seed() -> int:
+    """A seed for a request that has none; it is reported with the answer."""
     return secrets.randbelow(2**32)

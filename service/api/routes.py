@@ -11,6 +11,7 @@ from latent.errors import GtsError
 from latent.solved import Solved
 from service.api.conversion import (
     diagnose_jobs,
+    draw_seed,
     model_out,
     result_log_fields,
     solve_job,
@@ -126,6 +127,7 @@ async def _solve_many(
     if not 1 <= len(questions) <= limit:
         raise invalid_field(f"question has {len(questions)} items; give 1 to {limit}", "question")
     request_id, with_texts = request.state.log_fields["request_id"], "trajectories" in body.include
+    body = body.model_copy(update={"seed": draw_seed() if body.seed is None else body.seed})
     checked: list[Job | ServiceError] = []
     for number, question in enumerate(questions):
         try:
@@ -223,11 +225,13 @@ async def _results(
         either: set[asyncio.Future[Any]] = {disconnected, everyone}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not everyone.done():
-            for job in jobs:
-                state.engine.cancel(job)
-            raise ServiceError("the client went away", status=499, code="cancelled")
+            raise ServiceError("the client disconnected", status=499, code="cancelled")
     finally:
         disconnected.cancel()
+        for job in jobs:
+            state.engine.cancel(job)  # does nothing if it is answered
+        prompts = {job.question: job.prompt_tokens for job in jobs}
+        request.state.log_fields["prompt_tokens"] = sum(prompts.values())
     results: list[Solved | dict[str, Any] | ServiceError] = []
     for result in everyone.result():
         if isinstance(result, BaseException) and not isinstance(result, ServiceError):

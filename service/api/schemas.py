@@ -282,7 +282,7 @@ class ModelOut(_Out):
     reproducible: Literal["bits", "tokens"] | None = Field(
         None,
         description="What one seed promises on the server's machine: the same bits in any batch, or "
-        "the same tokens unless two are almost equally likely. Null before a worker has said it.",
+        "the same tokens unless two are almost equally likely. Null until a worker is ready.",
     )
     results: dict[str, Any]
     samplers: list[SamplerInfoOut]

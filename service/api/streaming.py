@@ -53,7 +53,7 @@ async def events(
         response = solve_response(
             solved, request_id=job.request_id, with_trajectories=with_trajectories
         )
-        log_fields.update(result_log_fields(response))
+        log_fields.update(result_log_fields(response), prompt_tokens=job.prompt_tokens)
         yield _event("result", response.model_dump_json())
     finally:
         engine.cancel(job)

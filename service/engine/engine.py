@@ -134,6 +134,7 @@ class Engine:
             case "lost":
                 self._on_lost(event.rounds)
             case "stuck":
+                _log.error("no worker can be started")
                 self._fail_all(WorkerError, "no worker can be started; the log says why")
 
     def _on_report(self, device: int, round: RoundTask, report: RoundReport) -> None:
@@ -164,12 +165,12 @@ class Engine:
             self._fail(hopeless, WorkerError("the device has no room for this question"))
 
     def _on_lost(self, rounds: Sequence[RoundTask]) -> None:
-        """Run what was in flight again, each job alone; a job that was alone already gets a strike."""
+        """Run what was in flight again, each job alone; a job that was so already gets a strike."""
         self._metrics.restarts.inc()
         for round in rounds:
             for task in round.tasks:
                 job = self._scheduler.jobs.get(task.job_id)
-                if job is not None and len(round.tasks) == 1:
+                if job is not None and job.is_alone:
                     job.strikes += 1
                     if job.strikes >= _MAX_STRIKES:
                         self._fail(job, WorkerError("the worker died on this question, twice"))

@@ -48,6 +48,7 @@ class Job:
     pending: deque[int] = field(default_factory=deque)
     is_alone: bool = False  # suspected of killing a worker: it shares no round
     max_lanes: int | None = None  # lanes at once, after more of them did not fit a device
+    prompt_tokens: int = 0  # known once a round has run
     strikes: int = 0  # workers that died while it was alone on them
 
     result: "asyncio.Future[Solved | dict[str, Any]]" = field(init=False)  # set by Engine.submit
@@ -56,7 +57,6 @@ class Job:
     _started: float | None = None
     _done: dict[int, Trajectory] = field(default_factory=dict)
     _answer_tokens: dict[int, int] = field(default_factory=dict)
-    _prompt_tokens: int = 0
     _timing: Timing = field(default_factory=Timing)
     _released_count: int = 0
     _streamed_count: int = 0
@@ -99,7 +99,7 @@ class Job:
     def accept(self, report: LaneReport) -> int:
         """Take in finished lanes and answer if they suffice; return how many were surplus."""
         self._timing += report.timing
-        self._prompt_tokens = report.prompt_tokens
+        self.prompt_tokens = report.prompt_tokens
         if report.diagnosis is not None:
             self.result.set_result(dict(report.diagnosis))
             return 0
@@ -154,7 +154,7 @@ class Job:
             sampler=self.sampler,
             seed=self.seed,
             budget=self.budget,
-            prompt_tokens=self._prompt_tokens,
+            prompt_tokens=self.prompt_tokens,
             thoughts=self.thoughts,
             answer_tokens=sum(self._answer_tokens[index] for index in used),
             trajectories=[self._done[index] for index in used],

@@ -6,7 +6,6 @@ It decides nothing about rounds: it runs what it is given, and reports every out
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -49,6 +48,8 @@ class _Device:
     is_ready: bool = False
     spare: WorkerProcess | None = None
     spare_ready: Ready | None = None  # once the spare has loaded
+    spare_alarm: asyncio.TimerHandle | None = None  # of the spare's start
+    failed_spares: int = 0  # in a row
     round: RoundTask | None = None
     alarm: asyncio.TimerHandle | None = None  # of the start or the round that is under way
     deaths_in_a_row: int = 0
@@ -130,15 +131,45 @@ class Pool:
             return
         try:
             device.process = self._new_process(device)
-        except OSError as error:  # out of processes, files or memory: perhaps only for now
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # out of processes, threads or memory: perhaps for now
             self._on_down(device, f"could not be spawned ({error})")
             return
         self._set_alarm(device, self._start_seconds)
 
     def _spawn_spare(self, device: _Device) -> None:
-        if not self._is_closed and device.spare is None:
-            with contextlib.suppress(OSError):  # without one, a lost worker is replaced more slowly
-                device.spare = self._new_process(device)
+        """Start a spare; after too many failures in a row, do without until a worker is replaced."""
+        if self._is_closed or device.spare is not None or device.failed_spares >= _STUCK_STARTS:
+            return
+        try:
+            device.spare = self._new_process(device)
+        except (OSError, RuntimeError) as error:
+            self._on_spare_down(device, f"could not be spawned ({error})")
+            return
+        device.spare_alarm = asyncio.get_running_loop().call_later(
+            self._start_seconds, self._on_spare_hang, device, device.spare
+        )
+
+    def _on_spare_hang(self, device: _Device, process: WorkerProcess) -> None:
+        if process is device.spare and not self._is_closed:
+            process.kill()
+            self._on_spare_down(device, f"hung for {self._start_seconds:.0f} s while it loaded")
+
+    def _on_spare_down(self, device: _Device, what: str) -> None:
+        _log.error("spare worker %s", what, extra={"device": device.config.device})
+        self._take_spare(device)
+        device.failed_spares += 1
+        asyncio.get_running_loop().call_later(_RESTART_SECONDS[-1], self._spawn_spare, device)
+
+    def _take_spare(self, device: _Device) -> tuple[WorkerProcess | None, Ready | None]:
+        """Remove the spare from its place; return it, and what it said if it has loaded."""
+        if device.spare_alarm is not None:
+            device.spare_alarm.cancel()
+        taken = device.spare, device.spare_ready
+        device.spare = device.spare_ready = device.spare_alarm = None
+        return taken
 
     def _new_process(self, device: _Device) -> WorkerProcess:
         return WorkerProcess(
@@ -150,13 +181,16 @@ class Pool:
         )
 
     def _replace(self, device: _Device) -> None:
-        """Put the spare in the lost worker's place, if it has loaded; else start another."""
-        if device.spare is None or device.spare_ready is None or self._is_closed:
+        """Put the spare in the lost worker's place, loaded or not; without one, start a worker."""
+        process, ready = self._take_spare(device)
+        if process is None or self._is_closed:
             self._spawn(device)
             return
-        device.process, ready = device.spare, device.spare_ready
-        device.spare = device.spare_ready = None
-        self._on_ready(device, ready)
+        device.process = process
+        if ready is not None:
+            self._on_ready(device, ready)
+        else:
+            self._set_alarm(device, self._start_seconds)
 
     def _set_alarm(self, device: _Device, seconds: float) -> None:
         assert device.process is not None
@@ -165,9 +199,8 @@ class Pool:
         )
 
     def _on_message(self, device: _Device, process: WorkerProcess, message: Any) -> None:
-        if process is device.spare and isinstance(message, Ready) and message.failure is None:
-            device.spare_ready = message
-            _log.info("spare worker ready", extra={"pid": message.pid, "device": message.device})
+        if process is device.spare and isinstance(message, Ready):
+            self._on_spare_ready(device, message)
             return
         if process is not device.process:
             return  # from a worker that was replaced
@@ -178,8 +211,17 @@ class Pool:
                 device.deaths_in_a_row = 0
             self._on_event(Event(device.index, message, device.take_round()))
 
+    def _on_spare_ready(self, device: _Device, message: Ready) -> None:
+        if message.failure is not None:  # its death, which follows, is counted
+            _log.error("spare worker cannot start: %s", message.failure)
+            return
+        if device.spare_alarm is not None:
+            device.spare_alarm.cancel()
+        device.spare_ready, device.failed_spares = message, 0
+        _log.info("spare worker ready", extra={"pid": message.pid, "device": message.device})
+
     def _on_ready(self, device: _Device, message: Ready) -> None:
-        if message.failure is not None:  # the process now ends, or the alarm of its start rings
+        if message.failure is not None:  # the process now ends, or its start alarm fires
             if not self._end_start(message.failure):
                 _log.error("worker cannot start: %s", message.failure)
             return
@@ -191,6 +233,7 @@ class Pool:
         self._on_event(Event(device.index, message))
         is_wanted = message.device == "cpu" if self._has_spares is None else self._has_spares
         if is_wanted:
+            device.failed_spares = 0
             self._spawn_spare(device)
 
     def _on_hang(self, device: _Device, process: WorkerProcess, seconds: float) -> None:
@@ -202,10 +245,8 @@ class Pool:
     def _on_death(self, device: _Device, process: WorkerProcess) -> None:
         if process is device.process and not self._is_closed:
             self._on_down(device, f"died ({process.exit_reason})")
-        elif process is device.spare:
-            _log.error("spare worker died (%s)", process.exit_reason, extra={"pid": process.pid})
-            device.spare = device.spare_ready = None
-            asyncio.get_running_loop().call_later(_RESTART_SECONDS[-1], self._spawn_spare, device)
+        elif process is device.spare and not self._is_closed:
+            self._on_spare_down(device, f"died ({process.exit_reason})")
 
     def _on_down(self, device: _Device, what: str) -> None:
         """Report the lost round; then the spare takes over, or another worker is started.

@@ -1,19 +1,19 @@
 """One worker process and its connection. The event loop never waits for either.
 
-One thread reads and one writes, so a worker that hangs or dies blocks only them. The connection is
-thrown away with the process: a lock that a kill leaves behind could block nothing else.
+One thread reads and one writes, so a worker that hangs or dies blocks only them. Each process has its
+own pipe, so a lock left by a killed process cannot block another.
 """
 
 import asyncio
 import contextlib
 import multiprocessing
 import queue
-import signal
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from latent.errors import exit_reason
 from service.engine.messages import RoundTask, WorkerConfig
 
 __all__ = ["WorkerMain", "WorkerProcess", "worker_main"]
@@ -48,8 +48,12 @@ class WorkerProcess:
         self._process.start()
         theirs.close()
         self._outbox: queue.Queue[RoundTask | None] = queue.Queue()
-        for work in (self._read, self._write):
-            threading.Thread(target=work, daemon=True).start()
+        try:
+            for work in (self._read, self._write):
+                threading.Thread(target=work, daemon=True).start()
+        except RuntimeError:  # no more threads
+            self._process.kill()
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -59,13 +63,7 @@ class WorkerProcess:
     @property
     def exit_reason(self) -> str:
         """How it ended: `killed by SIGKILL` or `exit code 1`. To be asked once it is dead."""
-        code = self._process.exitcode
-        if code is None or code >= 0:
-            return f"exit code {code}"
-        try:
-            return f"killed by {signal.Signals(-code).name}"
-        except ValueError:  # a real-time signal has no name
-            return f"killed by signal {-code}"
+        return exit_reason(self._process.exitcode)
 
     def send(self, round: RoundTask) -> None:
         """Queue a round for the worker; returns at once."""

@@ -9,7 +9,7 @@ from service.engine.messages import Group, RoundTask, Task
 
 __all__ = ["Scheduler"]
 
-Queue = tuple[str, ...]
+Flow = tuple[str, str]  # kind of work, model: few, so that no client can make new ones
 
 _FIRST_LANES = 2 * BLOCK  # in the first round of a group, whose speed is not known yet
 _UNKNOWN_SPEED = 0.01  # seconds per lane, until a group's first round is measured
@@ -20,10 +20,11 @@ _MAX_SPEEDS = 64  # bounds the table: sampler specs come from requests
 class Scheduler:
     """All open jobs, a lane limit for each device and the measured speed of each group.
 
-    Start-time fair queueing between groups: each has a virtual time, which advances by the seconds of
-    its rounds divided by its waiting jobs, and the group with the least goes next. So every job gets
-    an equal share of the device, whatever its model's rounds cost, and a group that was idle is next.
-    Inside a group, jobs get one block of lanes each in turn, in index order.
+    Start-time fair queueing between flows (kind of work and model): each has a virtual time, which
+    advances by the seconds of its rounds divided by its waiting jobs, and the flow with the least is
+    next. So every job gets an equal share of the device, whatever the rounds of its model cost, and a
+    flow that was idle is next. Inside a flow, the job that was served longest ago decides the group;
+    the jobs of that group get one block of lanes each in turn, in index order.
     """
 
     def __init__(self, devices: int, lane_limit: int, round_seconds: float) -> None:
@@ -31,7 +32,7 @@ class Scheduler:
         self._max_lane_limit, self._round_seconds = lane_limit, round_seconds
         self._lane_limits = [lane_limit] * devices
         self._seconds_per_lane: dict[Group, float] = {}
-        self._virtual_times: dict[Queue, float] = {}  # only those that are later than now
+        self._virtual_times: dict[Flow, float] = {}
         self._virtual_now = 0.0  # the virtual time at which the latest round was taken
         self._round_ids = count()
 
@@ -81,23 +82,22 @@ class Scheduler:
 
     def next_round(self, device: int) -> RoundTask | None:
         """Take the next round for a device off the queue; None if nothing waits."""
-        queues: dict[Queue, list[Job]] = {}
+        flows: dict[Flow, list[Job]] = {}
         for job in self.jobs.values():
             if job.pending:
-                queues.setdefault(_queue_of(job), []).append(job)
-        if not queues:
+                flows.setdefault(job.group[:2], []).append(job)
+        if not flows:
             return None
-        # A queue that was idle does not keep the time that it left unused.
-        times = {
-            each: max(self._virtual_times.get(each, 0.0), self._virtual_now) for each in queues
+        # A flow that was idle does not keep the time that it left unused.
+        starts = {
+            each: max(self._virtual_times.get(each, 0.0), self._virtual_now) for each in flows
         }
-        chosen = min(times, key=lambda each: times[each])
-        round = self._take(queues[chosen], device)
-        speed = self._seconds_per_lane.get(round.group, _UNKNOWN_SPEED)
-        self._virtual_now = times[chosen]
-        times[chosen] += speed * round.lanes / len(queues[chosen])
-        known = {**self._virtual_times, **times}.items()
-        self._virtual_times = {each: time for each, time in known if time > self._virtual_now}
+        flow = min(starts, key=lambda each: starts[each])
+        waiting = flows[flow]
+        round = self._take(_members(waiting), device)
+        seconds = self._seconds_per_lane.get(round.group, _UNKNOWN_SPEED) * round.lanes
+        self._virtual_now = starts[flow]
+        self._virtual_times[flow] = starts[flow] + seconds / len(waiting)
         return round
 
     def finished(self, device: int, round: RoundTask, seconds: float | None) -> None:
@@ -158,6 +158,9 @@ class Scheduler:
         return max(BLOCK, min(self._lane_limits[device], in_time))
 
 
-def _queue_of(job: Job) -> Queue:
-    """Key of the queue that a job waits in: its group's, or its own if it shares no round."""
-    return (*job.group, job.job_id) if job.is_alone or job.is_whole else job.group
+def _members(waiting: Sequence[Job]) -> list[Job]:
+    """The jobs that share a round with the first one: those of its group, or none."""
+    first = waiting[0]
+    if first.is_alone or first.is_whole:
+        return [first]
+    return [each for each in waiting if each.group == first.group and not each.is_alone]

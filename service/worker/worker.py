@@ -1,5 +1,6 @@
 """The worker process, one per device: loads the models, runs the rounds that it is sent, reports."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -53,23 +54,16 @@ def main(connection: Connection, config: WorkerConfig) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     set_up_logging(config.log_format)
-    try:
-        worker = Worker(config)
-        worker.warm_up()
-    except GtsError as error:
-        connection.send(Ready(os.getpid(), config.device, failure=str(error)))
-        return
-    connection.send(worker.ready())
-    while True:
+    with contextlib.suppress(EOFError, ConnectionError):  # the API process is gone
         try:
-            task = connection.recv()
-        except (EOFError, OSError):
+            worker = Worker(config)
+            worker.warm_up()
+        except GtsError as error:
+            connection.send(Ready(os.getpid(), config.device, failure=str(error)))
             return
-        report = worker.run(task)
-        try:
-            connection.send(report)
-        except (BrokenPipeError, OSError):
-            return
+        connection.send(worker.ready())
+        while True:
+            connection.send(worker.run(connection.recv()))
 
 
 class Worker:

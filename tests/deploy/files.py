@@ -23,13 +23,13 @@ def read_yaml(path: Path) -> Any:
 
 
 def flag_variables() -> set[str]:
-    """Give the environment variables that `gts serve` reads."""
+    """The environment variables that `gts serve` reads."""
     hints = get_type_hints(serve_command, include_extras=True)
     return {hint.__metadata__[0].envvar for name, hint in hints.items() if name != "return"}
 
 
 def exposed_labels() -> dict[str, dict[str, set[str]]]:
-    """Give every series name of /metrics with its labels and, where they are fixed, their values."""
+    """Every series name of /metrics with its labels and, where they are fixed, their values."""
     metrics = Metrics(Catalog((DEFAULT_MODEL,)))
     for metric in vars(metrics).values():
         if names := getattr(metric, "_labelnames", ()):

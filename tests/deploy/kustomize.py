@@ -20,7 +20,7 @@ _KNOWN = {"apiVersion", "kind", "resources", "configMapGenerator", "patches", "i
 
 
 def build(folder: Path) -> list[Manifest]:
-    """Give the objects of a kustomization, its bases first, patched."""
+    """The objects of a kustomization, its bases first, patched."""
     recipe = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if unknown := recipe.keys() - _KNOWN:
         raise NotImplementedError(f"{folder}: {', '.join(sorted(unknown))}")

@@ -158,7 +158,7 @@ def wait_for(
 
 
 def _descendants(pid: int) -> dict[int, str]:
-    """Give the processes below this one, with their command lines."""
+    """The processes below this one, with their command lines."""
     found: dict[int, str] = {}
     todo = [pid]
     while todo:
@@ -180,7 +180,7 @@ def _command(pid: int) -> str:
 
 
 def _born(pid: int) -> str:
-    """Give when a process started; nothing if it is gone."""
+    """Start time of a process; nothing if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

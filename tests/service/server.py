@@ -47,7 +47,8 @@ class RunningServer:
         script = [Path(sys.executable).parent / "gts"]
         if is_faulty:  # the same command, with a worker that fails on demand
             script = [sys.executable, "-m", "tests.service.faulty"]
-        words = [*script, "serve", *models, "--port", str(self.port), "--threads", "1", *flags]
+        words = [*script, "serve", *models, "--port", str(self.port), "--threads", "1"]
+        words += ["--spare-workers", "0", *flags]  # one process less in every test
         # A file, not a pipe: a full pipe that nobody reads would stop the server.
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the server
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -57,10 +57,12 @@ def test_a_refusal_without_a_body_keeps_the_connection(narrow: RunningServer) ->
     assert "connection" not in refused.headers
 
 
-def test_tokens_guard_everything_but_the_probes(narrow: RunningServer) -> None:
+def test_tokens_guard_everything_but_the_probes_and_the_api_pages(narrow: RunningServer) -> None:
     with httpx.Client(base_url=narrow.url, timeout=60) as http:
         assert http.get("/livez").status_code == http.get("/readyz").status_code == 200
-        for path in ("/metrics", "/v1/models", "/docs"):
+        for path in ("/docs", "/redoc", "/openapi.json", "/docs-static/swagger-ui.css"):
+            assert http.get(path).status_code == 200
+        for path in ("/metrics", "/v1/models"):
             refused = http.get(path)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"

@@ -155,15 +155,51 @@ def test_a_spare_takes_over_at_once_and_another_spare_is_started(
     assert all(process.is_killed for process in processes.made[1:])
 
 
-def test_a_spare_that_has_not_loaded_does_not_take_over(processes: ScriptedProcesses) -> None:
+def test_a_spare_that_still_loads_takes_over_when_it_has_loaded(
+    processes: ScriptedProcesses,
+) -> None:
     async def run() -> None:
         pool = make_pool(has_spares=True)
         await started(pool.start(), processes)
         await until(lambda: len(processes.made) == 2)
         processes.made[0].die()
-        await until(lambda: len(processes.made) == 3)
+        await asyncio.sleep(0.01)
         assert not pool.is_ready
-        processes.made[2].come_up()
+        processes.made[1].come_up()
+        assert pool.is_ready
+        assert len(processes.made) == 3, "the next spare"
+
+    asyncio.run(run())
+
+
+def test_a_spare_that_hangs_while_it_loads_is_replaced(
+    processes: ScriptedProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.engine.pool, "_RESTART_SECONDS", (0.0,))
+
+    async def run() -> None:
+        pool = make_pool(start_seconds=0.05, has_spares=True)
+        await started(pool.start(), processes)
+        await until(lambda: len(processes.made) == 3)
+        assert processes.made[1].is_killed
+        assert pool.is_ready
+
+    asyncio.run(run())
+
+
+def test_spares_that_keep_failing_are_given_up(
+    processes: ScriptedProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.engine.pool, "_RESTART_SECONDS", (0.0,))
+
+    async def run() -> None:
+        pool = make_pool(has_spares=True)
+        await started(pool.start(), processes)
+        for number in (1, 2, 3):
+            await until(lambda number=number: len(processes.made) > number)  # type: ignore[misc]
+            processes.made[number].die()
+        await asyncio.sleep(0.05)
+        assert len(processes.made) == 4
         assert pool.is_ready
 
     asyncio.run(run())

@@ -5,10 +5,12 @@ from service.engine.messages import RoundTask
 from service.engine.scheduler import Scheduler
 
 
-def job(name: str, lanes: int, group: str = "g", *, is_whole: bool = False) -> Job:
+def job(
+    name: str, lanes: int, sampler: str = "g", *, model: str = "m", is_whole: bool = False
+) -> Job:
     kind = "diagnose" if is_whole else "solve"
     indices = tuple(range(lanes))
-    return Job("r", kind, "m", group, 1, "?", 0, indices, lanes, job_id=name)
+    return Job("r", kind, model, sampler, 1, "?", 0, indices, lanes, job_id=name)
 
 
 def schedule(*jobs: Job, lane_limit: int = 64) -> Scheduler:
@@ -55,52 +57,75 @@ def test_a_round_has_one_group_and_groups_take_turns() -> None:
 
 
 def served_seconds(made: Scheduler, speeds: dict[str, float], rounds: int) -> dict[str, float]:
-    """Run rounds of groups with these seconds per lane; every job is replaced when it is taken."""
+    """Run rounds of models with these seconds per lane; every job is replaced when it is taken."""
     total = dict.fromkeys(speeds, 0.0)
     for number in range(rounds):
         round = next_round(made)
-        group = round.group[2]
-        total[group] += speeds[group] * round.lanes
-        made.finished(0, round, speeds[group] * round.lanes)
+        model = round.group[1]
+        total[model] += speeds[model] * round.lanes
+        made.finished(0, round, speeds[model] * round.lanes)
         for task in round.tasks:
             if not made.jobs[task.job_id].pending:
                 made.remove(made.jobs[task.job_id])
-                made.add(job(f"{group}-{number}-{task.job_id}", 16, group))
+                made.add(job(f"{number}-{task.job_id}"[:40], 16, model=model))
     return total
 
 
-def test_groups_share_time_and_not_turns() -> None:
+def test_models_share_time_and_not_turns() -> None:
     made = Scheduler(1, 64, 10.0)
-    made.add(job("dear", 16, "dear"))
-    made.add(job("cheap", 16, "cheap"))
+    made.add(job("dear", 16, model="dear"))
+    made.add(job("cheap", 16, model="cheap"))
     seconds = served_seconds(made, {"dear": 0.1, "cheap": 0.005}, 400)
     assert 0.8 < seconds["dear"] / seconds["cheap"] < 1.25
 
 
-def test_a_group_with_more_jobs_gets_more_time() -> None:
+def test_a_model_with_more_jobs_gets_more_time() -> None:
     made = Scheduler(1, 16, 10.0)
     for number in range(3):
-        made.add(job(f"many-{number}", 16, "many"))
-    made.add(job("one", 16, "one"))
+        made.add(job(f"many-{number}", 16, model="many"))
+    made.add(job("one", 16, model="one"))
     seconds = served_seconds(made, {"many": 0.01, "one": 0.01}, 400)
     assert 2.5 < seconds["many"] / seconds["one"] < 3.5
 
 
-def test_a_group_that_was_idle_is_next_but_has_saved_no_time() -> None:
+def test_a_model_that_was_idle_is_next_but_has_saved_no_time() -> None:
     made = Scheduler(1, 16, 10.0)
-    made.add(job("busy", 16, "busy"))
+    made.add(job("busy", 16, model="busy"))
     served_seconds(made, {"busy": 0.1}, 50)
-    made.add(job("new-1", 64, "new"))
-    made.finished(0, RoundTask(-1, ("solve", "m", "new"), (), 16), 1.6)
-    groups = []
+    made.add(job("new", 64, model="new"))
+    made.finished(0, RoundTask(-1, ("solve", "new", "g"), (), 16), 1.6)
+    models = []
     for _ in range(4):
         round = next_round(made)
-        groups.append(round.group[2])
+        models.append(round.group[1])
         made.finished(0, round, 0.1 * round.lanes)
-        if round.group[2] == "busy":
-            made.add(job(f"busy-{len(groups)}", 16, "busy"))
-    assert groups[:2] in (["new", "busy"], ["busy", "new"])
-    assert sorted(groups) == ["busy", "busy", "new", "new"]
+        if round.group[1] == "busy":
+            made.add(job(f"busy-{len(models)}", 16, model="busy"))
+    assert set(models[:2]) == {"new", "busy"}
+    assert sorted(models) == ["busy", "busy", "new", "new"]
+
+
+def test_work_that_shares_no_round_does_not_starve_the_rest() -> None:
+    made = schedule(job("a", 64), lane_limit=16)
+    kinds = []
+    for number in range(20):
+        made.add(job(f"look-{number}", 33, is_whole=True))
+        round = next_round(made)
+        kinds.append(round.group[0])
+        made.finished(0, round, 1e-3 * round.lanes)
+    assert kinds.count("solve") == 4, "all of it"
+    assert len(made._virtual_times) == 2
+
+
+def test_new_samplers_do_not_starve_those_that_wait() -> None:
+    made = schedule(job("a", 64), lane_limit=16)
+    samplers = []
+    for number in range(12):
+        made.add(job(f"new-{number}", 16, f"gaussian:{number}"))
+        round = next_round(made)
+        samplers.append(round.group[2])
+        made.finished(0, round, 1e-3 * round.lanes)
+    assert samplers.count("g") >= 3
 
 
 def test_a_diagnosis_is_taken_in_one_piece_and_alone() -> None:
