@@ -1,4 +1,4 @@
-"""Raises the time limit of every request of .ci/schemathesis, so that a time-out is not taken for a 5xx."""
+"""Raises the time limit of requests, so that a slow machine does not look like a server error."""
 
 from typing import Any
 

@@ -117,12 +117,22 @@ class Soak:
     async def client(self, number: int) -> None:
         """Send requests until all are sent."""
         dice = random.Random(number)
-        kinds = [self._solve] * 12 + [self._adaptive, self._deadline, self._stream, self._cancel]
-        kinds += [self._many, self._diagnose, self._malformed, self._oversize]
+        shares = {
+            self._solve: 160,
+            self._adaptive: 10,
+            self._deadline: 10,
+            self._stream: 10,
+            self._cancel: 4,
+            self._many: 4,
+            self._malformed: 4,
+            self._oversize: 2,
+            self._diagnose: 1,
+        }
+        kinds, weights = list(shares), list(shares.values())
         while (n := next(self._numbers)) < self.requests:
             case = self.cases[dice.randrange(len(self.cases))]
             try:
-                await dice.choice(kinds)(case)
+                await dice.choices(kinds, weights)[0](case)
             except Exception as error:  # a lost request is a result of the test, not its end
                 self.outcome.unexpected.append(f"request {n}: {type(error).__name__}: {error}")
             self.outcome.sent = max(self.outcome.sent, n + 1)
@@ -164,7 +174,10 @@ class Soak:
             self._compare(case, one)
 
     async def _diagnose(self, case: Case) -> None:
-        body = {key: case.body[key] for key in ("question", "model", "seed")} | {"budget": 4}
+        body = {key: case.body[key] for key in ("question", "model", "seed")} | {
+            "budget": 4,
+            "samplers": ["gts"],
+        }
         response = await self._post("/diagnose", body, 200)
         if response is not None:
             response.pop("id")

@@ -46,6 +46,13 @@ Eos = Annotated[
 Dtype = Annotated[
     str, typer.Option(help="What the weights are stored in: fp32, bf16, fp16 or fp64.")
 ]
+Answers = Annotated[
+    str,
+    typer.Option(
+        help="How answers are read: last-number, as the reference code does, or strict: only "
+        "behind the answer prefix."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a folder that is not empty.")]
 
 
@@ -59,9 +66,11 @@ def coconut(
     thoughts: Thoughts = None,
     eos: Eos = None,
     dtype: Dtype = "fp32",
+    answers: Answers = "last-number",
     force: Force = False,
 ) -> None:
     """Import COCONUT's checkpoint_N, or SIM-CoT's variant of it."""
+    from latent.format import parse_reading
     from latent.importers import import_coconut
 
     _report(
@@ -72,6 +81,7 @@ def coconut(
             thoughts=thoughts,
             eos=eos,
             dtype=_stored_dtype(dtype),
+            answers=parse_reading(answers),
             overwrite=force,
         )
     )
@@ -102,9 +112,11 @@ def codi(
         ),
     ] = False,
     dtype: Dtype = "fp32",
+    answers: Answers = "last-number",
     force: Force = False,
 ) -> None:
     """Import CODI on GPT-2 or LLaMA: LoRA is merged, the projection kept beside the decoder."""
+    from latent.format import parse_reading
     from latent.importers import import_codi
 
     _report(
@@ -117,6 +129,7 @@ def codi(
             eos=eos,
             keep_eos=keep_eos,
             dtype=_stored_dtype(dtype),
+            answers=parse_reading(answers),
             overwrite=force,
         )
     )
@@ -131,9 +144,11 @@ def cot(
         int, typer.Option(help="How much text may come before the answer.")
     ] = 160,
     dtype: Dtype = "fp32",
+    answers: Answers = "last-number",
     force: Force = False,
 ) -> None:
     """Import a plain chain-of-thought checkpoint, as a text reasoner."""
+    from latent.format import parse_reading
     from latent.importers import import_cot
 
     _report(
@@ -143,6 +158,7 @@ def cot(
             out,
             max_reasoning_tokens=max_reasoning_tokens,
             dtype=_stored_dtype(dtype),
+            answers=parse_reading(answers),
             overwrite=force,
         )
     )

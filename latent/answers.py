@@ -2,9 +2,11 @@
 
 import re
 from decimal import Decimal, DecimalException
+from typing import Any
 
 __all__ = [
     "TOLERANCE",
+    "common_prefix",
     "format_answer",
     "last_number",
     "parse_answer",
@@ -16,6 +18,8 @@ TOLERANCE = Decimal("0.001")
 
 # A sign, digits with or without thousands separators, a fraction; also ".5".
 _NUMBER = re.compile(r"[-−]?\s*\$?\s*(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
+# Digits of every kind, and signs: a tokenizer may join the prefix's last space to any of these.
+_PREFIX_PROBES = ("0", "5", "7", "18", "123", "408", "1234", "-6", "-250", "0.5")
 
 
 def parse_answer(text: str) -> Decimal | None:
@@ -59,3 +63,17 @@ def show_answer(answer: Decimal | None) -> str | None:
 def _canonical(value: Decimal) -> Decimal:
     normal = value.normalize()
     return Decimal(0) if normal == 0 else normal
+
+
+def common_prefix(tokenizer: Any, template: str) -> tuple[int, ...]:
+    """Tokens that a template such as "### {}" begins with, whatever number stands in it."""
+    encoded = [
+        tokenizer.encode(template.format(number), add_special_tokens=False)
+        for number in _PREFIX_PROBES
+    ]
+    length = 0
+    for tokens in zip(*encoded, strict=False):
+        if len(set(tokens)) > 1:
+            break
+        length += 1
+    return tuple(encoded[0][:length])

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
-from latent.errors import FormatError, SpecError
+from latent.errors import FormatError, InputError, SpecError
 from latent.specs import SamplerSpec
 
-__all__ = ["PromptFormat", "ReasonerFormat", "ReasonerKind"]
+__all__ = ["AnswerReading", "PromptFormat", "ReasonerFormat", "ReasonerKind", "parse_reading"]
 
 ReasonerKind = Literal["coconut", "codi", "cot"]
 AnswerReading = Literal["strict", "last-number"]
@@ -15,6 +15,14 @@ FORMAT_VERSION = 1
 _NOT_COMPUTED = frozenset({"provenance", "weights_sha256"})
 # Fields that folders of format 1 may lack: written and hashed only where they differ from the default.
 _LATER = {"later": True}
+
+
+def parse_reading(text: str) -> AnswerReading:
+    """Check how answers are to be read."""
+    for reading in get_args(AnswerReading):
+        if text == reading:
+            return reading  # type: ignore[no-any-return]
+    raise InputError(f"unknown reading {text!r}; use strict or last-number", param="answers")
 
 
 @dataclass(frozen=True)

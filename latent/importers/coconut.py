@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from latent.answer_prefix import common_prefix
+from latent.answers import common_prefix
 from latent.errors import FormatError, InputError
-from latent.format import PromptFormat, ReasonerFormat
+from latent.format import AnswerReading, PromptFormat, ReasonerFormat
 from latent.importers.bases import Base, check_eos, read_base
 from latent.importers.checkpoints import Checkpoint, read_checkpoint
 from latent.importers.decoders import DecoderPlan, plan_decoder, without_buffers
@@ -36,6 +36,7 @@ def import_coconut(
     thoughts: int | None,
     eos: int | None = None,
     dtype: torch.dtype = torch.float32,
+    answers: AnswerReading = "last-number",
     overwrite: bool = False,
 ) -> Path:
     """Turn a COCONUT checkpoint into a reasoner folder that prompts, stops and reads as COCONUT does."""
@@ -60,7 +61,7 @@ def import_coconut(
         max_answer_tokens=16,
         provenance=provenance("coconut", source, options, [*notes, *plan.notes]),
         ignore_first_eos=True,
-        answers="last-number",
+        answers=answers,
     )
     return _finish(out, format, plan, known, source, dtype)
 
@@ -72,6 +73,7 @@ def import_cot(
     *,
     max_reasoning_tokens: int = 160,
     dtype: torch.dtype = torch.float32,
+    answers: AnswerReading = "last-number",
     overwrite: bool = False,
 ) -> Path:
     """Turn a plain CoT checkpoint into the folder of a text reasoner."""
@@ -102,7 +104,7 @@ def import_cot(
         max_answer_tokens=16,
         max_reasoning_tokens=max_reasoning_tokens,
         provenance=provenance("cot", source, options, plan.notes),
-        answers="last-number",
+        answers=answers,
     )
     return _finish(out, format, plan, known, source, dtype)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from latent.answer_prefix import common_prefix
+from latent.answers import common_prefix
 from latent.errors import InputError, MismatchError
-from latent.format import Projection, PromptFormat, ReasonerFormat
+from latent.format import AnswerReading, Projection, PromptFormat, ReasonerFormat
 from latent.importers.bases import Base, check_eos, read_base
 from latent.importers.checkpoints import Checkpoint, read_checkpoint
 from latent.importers.decoders import plan_decoder, without_buffers
@@ -66,6 +66,7 @@ def import_codi(
     eos: int | None = None,
     keep_eos: bool = False,
     dtype: torch.dtype = torch.float32,
+    answers: AnswerReading = "last-number",
     overwrite: bool = False,
 ) -> Path:
     """Turn a CODI checkpoint into a reasoner folder that prompts, stops and reads as CODI does.
@@ -107,7 +108,7 @@ def import_codi(
         provenance=provenance("codi", source, options, [*notes, *own_notes]),
         after_end_ids=kept,
         suppressed_ids=(end,),
-        answers="last-number",
+        answers=answers,
     )
     return write_folder(out, format, imported)
 

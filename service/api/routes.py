@@ -81,7 +81,7 @@ class State:
     engine: Engine
 
 
-def _state(request: Request) -> State:
+async def _state(request: Request) -> State:  # async: a plain function would run in a thread
     return request.app.state.gts  # type: ignore[no-any-return]
 
 

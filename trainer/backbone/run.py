@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from latent.answer_prefix import common_prefix
+from latent.answers import common_prefix
 from latent.errors import InputError, MismatchError
 from latent.files import read_json, write_json
 from latent.format import Projection, PromptFormat, ReasonerFormat
