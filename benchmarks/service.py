@@ -1,10 +1,11 @@
 """The service against its own worker: throughput under load, and overhead when idle.
 
-    python -m benchmarks.service [--model NAME] [--sampler SPEC] [--seconds 20] [--clients 64]
+    python -m benchmarks.service [--model A] [--sampler SPEC] [--seconds 20] [--clients 64] [--beside B]
 
 Throughput: lanes per second of 64 HTTP clients with mixed budgets, against the same mix given to the
 worker's own code in rounds of the same size, in this process. Overhead: an idle server's answer time
-less the rollout in it. The clients share the machine with the server.
+less the rollout in it. Beside: the time of a budget of 4 of --beside, one client, while the others
+load --model. The clients share the machine with the server.
 """
 
 import argparse
@@ -50,6 +51,18 @@ def offline_rate(folder: Path, sampler: str, seconds: float) -> float:
         worker.run(RoundTask(0, ("solve", "model", sampler), tuple(tasks), LANE_LIMIT))
         lanes += LANE_LIMIT
     return lanes / (time.perf_counter() - started)
+
+
+def small_budget_ms(model: str, seconds: float) -> list[float]:
+    """Answer times of a budget of 4, one after the other, sorted."""
+    times = []
+    until = time.perf_counter() + seconds
+    with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
+        while time.perf_counter() < until:
+            started = time.perf_counter()
+            http.post("/solve", json={"question": QUESTIONS[0], "budget": 4, "model": model})
+            times.append((time.perf_counter() - started) * 1e3)
+    return sorted(times)
 
 
 def served_rate(clients: int, sampler: str, seconds: float) -> float:
@@ -98,15 +111,17 @@ def main() -> None:
     parser.add_argument("--sampler", default="gts")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--beside")
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = resolve_model(options.model).resolve()
     script = Path(sys.executable).parent / "gts"
     flags = ["--port", str(PORT), "--threads", "1", "--lane-limit", str(LANE_LIMIT)]
     flags += ["--round-seconds", "3"]  # rounds as large as the offline ones
+    beside = options.beside
     offline = offline_rate(folder, options.sampler, options.seconds)
     with subprocess.Popen(
-        [script, "serve", "--model", folder, *flags],
+        [script, "serve", "--model", folder, *(("--model", beside) if beside else ()), *flags],
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as server:
@@ -114,6 +129,13 @@ def main() -> None:
             _wait_until_ready()
             overhead = idle_overhead_ms()
             served = served_rate(options.clients, options.sampler, options.seconds)
+            if beside:
+                load = (options.clients, options.sampler, options.seconds + 5)
+                loading = threading.Thread(target=served_rate, args=load)
+                loading.start()
+                time.sleep(5)  # until the queue of the other model is full
+                small = small_budget_ms(beside, options.seconds)
+                loading.join()
         finally:
             server.terminate()
     print(f"worker offline    {offline:8.0f} lanes/s")
@@ -121,6 +143,11 @@ def main() -> None:
         f"served, {options.clients} clients {served:8.0f} lanes/s   {served / offline:.0%} of offline"
     )
     print(f"idle overhead     {overhead:8.1f} ms (median, budget 8)")
+    if beside:
+        worst = small[int(0.99 * (len(small) - 1))]
+        print(
+            f"budget 4 of {beside} beside it: p50 {small[len(small) // 2]:.0f} ms, p99 {worst:.0f} ms"
+        )
 
 
 def _wait_until_ready() -> None:

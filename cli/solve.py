@@ -2,8 +2,8 @@
 
 import secrets
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -88,24 +88,38 @@ def solve_command(
     """Solve a question by drawing trajectories of thought and voting."""
     from rich.console import Console
 
+    from latent.trajectory import budget_indices
+    from latent.votes import parse_vote
+    from service.api.conversion import solve_response
+    from service.client import Client, Retries
+
     given = {name for name in context.params if _is_typed(context, name)}
     _check_place(given, is_remote=url is not None)
     notes = Console(stderr=True)
-    with notes.status("thinking …") if notes.is_terminal else _Quiet():
-        asked = _Asked(
-            question=_read_stdin() if question == "-" else question,
-            budget=budget,
-            sampler=sampler,
-            model=model if url is None or "model" in given else None,
-            seed=seed,
-            vote=vote,
-            include_deterministic=include_deterministic,
-            trajectories=trajectories,
-        )
+    with notes.status("thinking …") if notes.is_terminal else nullcontext():
+        text = _read_stdin() if question == "-" else question
+        parse_vote(vote)
+        budget_indices(budget)  # a bad budget is refused before anything is loaded or sent
+        common: dict[str, Any] = {
+            "budget": budget,
+            "sampler": sampler,
+            "seed": seed,
+            "vote": vote,
+            "include_deterministic": include_deterministic,
+        }
         if url is None:
-            response = _solve_here(asked, device, dtype, threads)
+            reasoner = load_reasoner(model, device, dtype, threads)
+            response = solve_response(
+                reasoner.solve(text, **common),
+                request_id=f"solve-{secrets.token_hex(8)}",
+                with_trajectories=trajectories,
+            )
         else:
-            response = _solve_there(asked, url, token or None)
+            common["model"] = model if "model" in given else None  # None: the server's default
+            common["include"] = ["trajectories"] if trajectories else []
+            # Few retries: a user at a terminal should soon learn that the address is wrong.
+            with Client(url, token=token or None, retries=Retries(tries=4)) as client:
+                response = client.solve(text, **common)
     if as_json:
         typer.echo(response.model_dump_json(indent=2))
     else:
@@ -115,28 +129,6 @@ def solve_command(
 solve_command.__doc__ = f"{solve_command.__doc__}\n{_EXAMPLES}"
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What is asked, wherever it is solved."""
-
-    question: str
-    budget: int
-    sampler: str | None
-    model: str | None  # None: the server's default
-    seed: int | None
-    vote: str
-    include_deterministic: bool
-    trajectories: bool
-
-
-class _Quiet:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 def _is_typed(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
@@ -144,52 +136,10 @@ def _is_typed(context: typer.Context, name: str) -> bool:
 
 def _check_place(given: set[str], *, is_remote: bool) -> None:
     """Refuse options that mean nothing where the question is solved."""
-    from latent.errors import InputError
-
     if is_remote and (local := sorted(given & {"device", "dtype", "threads"})):
         raise InputError(f"--{local[0]} is the server's to choose; leave it out with --url")
     if not is_remote and "token" in given:
         raise InputError("--token goes with --url")
-
-
-def _solve_there(asked: _Asked, url: str, token: str | None) -> "SolveResponse":
-    from latent.trajectory import budget_indices
-    from latent.votes import parse_vote
-    from service.client import Client, Retries
-
-    budget_indices(asked.budget)
-    # Few retries: a user at a terminal should soon learn that the address is wrong.
-    with Client(url, token=token, retries=Retries(tries=4)) as client:
-        return client.solve(
-            asked.question,
-            budget=asked.budget,
-            sampler=asked.sampler,
-            model=asked.model,
-            seed=asked.seed,
-            vote=parse_vote(asked.vote),
-            include_deterministic=asked.include_deterministic,
-            include=["trajectories"] if asked.trajectories else [],
-        )
-
-
-def _solve_here(asked: _Asked, device: str, dtype: str, threads: int | None) -> "SolveResponse":
-    from latent.trajectory import budget_indices
-    from latent.votes import parse_vote
-    from service.api.conversion import solve_response
-
-    parse_vote(asked.vote)
-    budget_indices(asked.budget)  # a bad budget is said before anything is loaded
-    assert asked.model is not None
-    solved = load_reasoner(asked.model, device, dtype, threads).solve(
-        asked.question,
-        budget=asked.budget,
-        sampler=asked.sampler,
-        seed=asked.seed,
-        vote=asked.vote,
-        include_deterministic=asked.include_deterministic,
-    )
-    request_id = f"solve-{secrets.token_hex(8)}"
-    return solve_response(solved, request_id=request_id, with_trajectories=asked.trajectories)
 
 
 def _read_stdin() -> str:
