@@ -36,7 +36,8 @@ from trainer.backbone.thinking import (
     examine,
     identity,
 )
-from trainer.data.corpus import Corpus, encode_rows, step_rng
+from trainer.data.corpus import Corpus, Example, encode_rows, step_rng
+from trainer.data.mixture import HELD_OUT, load_mixture
 from trainer.data.sources import Row, load_rows
 from trainer.data.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer
 from trainer.runs.checkpoint import (
@@ -63,8 +64,19 @@ class BackboneRun:
         self.step, self.seconds = 0, 0.0
         self.layout = codi.LAYOUT if config.recipe == "codi" else curriculum.LAYOUT
         # Read before anything is built, which takes seconds: bad data is refused at once.
-        train = load_rows(config.data, config.train_problems)
-        validation = load_rows(config.validation, config.validation_problems)
+        self.mixture = load_mixture(
+            config.data,
+            limit=config.train_problems,
+            redraw=config.redraw_numbers,
+            hold_out=config.validation == HELD_OUT,
+            exclude=config.exclude,
+            seed=config.seed,
+        )
+        train = self.mixture.published()
+        if config.validation == HELD_OUT:
+            validation = self.mixture.held_out(config.validation_problems)
+        else:
+            validation = load_rows(config.validation, config.validation_problems)
         test = load_rows(config.test, config.test_problems) if config.test else []
         self._data = hashlib.sha256(repr((train, validation, test)).encode()).hexdigest()
         self.tokenizer = self._initialise()
@@ -72,6 +84,7 @@ class BackboneRun:
         self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
         self.end = _token_id(self.tokenizer.convert_tokens_to_ids(END_LATENT))
         self.train, self.validation = self._corpus(train), self._corpus(validation)
+        self._pool = 0 if self.mixture.is_constant else None  # that self.train holds
         self.test = self._corpus(test) if test else None
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
@@ -190,6 +203,7 @@ class BackboneRun:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
+        self._fill_pool(step)
         examples = self.train.draw(self.config.batch, rng)
         losses = self.recipe.loss(self.model, self.projection, index, examples, rng)
         losses["loss"].backward()  # type: ignore[no-untyped-call]
@@ -200,6 +214,16 @@ class BackboneRun:
         self.optimizer.zero_grad()
         metrics = {name: value.item() for name, value in losses.items()}
         return {**metrics, "grad_norm": norm, "lr": rate}
+
+    def _fill_pool(self, step: int) -> None:
+        """Put the problems that a step draws from into `train`."""
+        index = self.mixture.pool_at(step, self.config.batch)
+        if index != self._pool:
+            examples = self._encoded(self.mixture.pool(index))
+            limit = self._length_limit()
+            # Numbers drawn anew may have more digits than the published ones.
+            self.train = Corpus([e for e in examples if limit is None or e.length <= limit])
+            self._pool = index
 
     def _enter(self, stage: Stage) -> None:
         if stage != self._entered:
@@ -221,16 +245,24 @@ class BackboneRun:
         return make_optimizer(self.config, parameters, find_tables(self._modules))
 
     def _corpus(self, rows: Sequence[Row]) -> Corpus:
-        return Corpus(encode_rows(rows, self.tokenizer, self.layout, self.eos))
+        return Corpus(self._encoded(rows))
+
+    def _encoded(self, rows: Sequence[Row]) -> list[Example]:
+        return encode_rows(rows, self.tokenizer, self.layout, self.eos)
+
+    def _length_limit(self) -> int | None:
+        """Most tokens that an example may have beside its thoughts and the two latent markers."""
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        thoughts = max(stage.thoughts for stage in self.recipe.stages)
+        return None if limit is None else limit - thoughts - 2
 
     def _check_data(self) -> None:
         """Refuse at once what would fail in a later stage, perhaps hours from now."""
-        limit = getattr(self.model.config, "max_position_embeddings", None)
+        limit = self._length_limit()
         stages = self.recipe.stages
-        thoughts = max(stage.thoughts for stage in stages)
         reads_steps = any(stage.is_text or stage.is_forced for stage in stages)
         sources = (  # the test is for the last stage only
-            (self.config.data, self.train, reads_steps),
+            (", ".join(self.config.data), self.train, reads_steps),
             (self.config.validation, self.validation, reads_steps),
             (self.config.test, self.test, stages[-1].is_text),
         )
@@ -240,11 +272,11 @@ class BackboneRun:
             if needs_steps and not any(example.steps for example in corpus.examples):
                 raise InputError(f"{source} has no equations, and {self.config.recipe} needs them")
             for number, example in enumerate(corpus.examples, start=1):
-                length = example.length + thoughts + 2  # <|start-latent|> and <|end-latent|>
-                if limit is not None and length > limit:
+                if limit is not None and example.length > limit:
+                    begin = self.tokenizer.decode(list(example.question[:12]))
                     raise InputError(
-                        f"{source}, row {number} has {length} tokens with its thoughts; the decoder "
-                        f"takes {limit}: leave it out"
+                        f"{source}, row {number} has {example.length} tokens ({begin!r}…); beside its "
+                        f"thoughts the decoder takes {limit}: leave it out"
                     )
 
     def _build_recipe(self) -> Curriculum:
@@ -312,6 +344,7 @@ class BackboneRun:
         last = len(self.recipe.stages) - 1
         final = self.measure(self.validation, last)
         result: dict[str, Any] = {"steps": total, "seconds": round(self.seconds)}
+        result["data"] = [source.to_json() for source in self.mixture.sources]
         result["validation"] = asdict(final)
         if self.test is not None:
             final = self.measure(self.test, last)

@@ -4,9 +4,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal, Protocol
 
 from trainer.data.redraw.arithmetic import Expression, UnsolvableError, format_number, unfold
+from trainer.data.redraw.overlap import masked
 from trainer.data.rows import Row
 
 __all__ = ["Drawable", "Fixed", "Number", "NumberKind", "Template", "draw_like", "solve"]
@@ -46,9 +48,13 @@ class Drawable(Protocol):
 class Fixed:
     """A problem that keeps its numbers."""
 
-    key: str
     row: Row
     can_redraw: bool = False
+
+    @property
+    def key(self) -> str:
+        """The question with its numbers masked."""
+        return masked(self.row.question)
 
     def original(self) -> Row:
         """Return the row."""
@@ -102,7 +108,7 @@ class Template:
         A result that was positive, or whole, must be so again.
         """
         try:
-            _, published = _solved(self.equations, [number.value for number in self.numbers])
+            published = self._published_results
             steps, results = _solved(self.equations, values)
         except UnsolvableError:
             return None
@@ -123,6 +129,10 @@ class Template:
                 if row is not None:
                     return row
         return self.original()
+
+    @cached_property
+    def _published_results(self) -> list[Fraction]:
+        return _solved(self.equations, [number.value for number in self.numbers])[1]
 
     def _text(self, values: Sequence[Fraction]) -> str:
         text = self.pieces[0]

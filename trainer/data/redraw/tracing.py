@@ -84,12 +84,9 @@ class UntracedError(ValueError):
 def trace_row(row: Row) -> Drawable | None:
     """Make a template of a row; None if its equations are wrong or can't be written as decimals.
 
-    A row without equations, or whose operands can't be traced, keeps its numbers.
+    A row whose operands can't be traced keeps its numbers.
     """
     question = " ".join(row.question.split())
-    key = masked(question)
-    if not row.steps:
-        return Fixed(key, row)
     try:
         answer = Fraction(row.answer)
         published = [_parse_equation(text) for text in row.steps]
@@ -99,11 +96,13 @@ def trace_row(row: Row) -> Drawable | None:
         steps = solve([expression for expression, _ in published])
     except ValueError:  # not an equation, or unsolvable
         return None
+    if not steps:
+        return None
     try:
-        return _traced(question, key, published, answer)
+        return _traced(question, published, answer)
     except (UntracedError, UnsolvableError):
-        has_answer = bool(steps) and answer == published[-1][1]
-        return Fixed(key, Row(question, steps, format_number(answer))) if has_answer else None
+        has_answer = answer == published[-1][1]
+        return Fixed(Row(question, steps, format_number(answer))) if has_answer else None
 
 
 def split_numbers(question: str) -> tuple[tuple[str, ...], tuple[int, ...], tuple[Number, ...]]:
@@ -161,7 +160,7 @@ def _parse_equation(text: str) -> tuple[Expression, Fraction]:
 
 
 def _traced(
-    question: str, key: str, published: list[tuple[Expression, Fraction]], answer: Fraction
+    question: str, published: list[tuple[Expression, Fraction]], answer: Fraction
 ) -> Template:
     pieces, places, numbers = split_numbers(question)
     operands = [_value(leaf) for expression, _ in published for leaf in leaves(expression)]
@@ -179,7 +178,7 @@ def _traced(
     traced = tuple(equations[:final])
     used = {leaf.index for one in traced for leaf in leaves(one) if isinstance(leaf, Slot)}
     kept = tuple(one if i in used else _fixed(one) for i, one in enumerate(numbers))
-    template = Template(key, pieces, places, kept, traced)
+    template = Template(masked(question), pieces, places, kept, traced)
     row = template.filled([number.value for number in numbers])
     if row is None or Fraction(row.answer) != answer or not row.steps:
         raise UntracedError("the equations do not lead to the answer")
