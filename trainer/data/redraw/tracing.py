@@ -65,14 +65,18 @@ _IMPLIED: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("year", "years", "yearly", "annual", "annually"), (12, 52, 365)),
     **dict.fromkeys(("hour", "hours", "hourly", "minute", "minutes", "second", "seconds"), (60,)),
     **dict.fromkeys(("cent", "cents", "percent", "percentage", "hundred", "hundreds"), (100,)),
-    **dict.fromkeys(("thousand", "thousands", "kilogram", "kilograms", "liter", "liters"), (1000,)),
+    **dict.fromkeys(
+        ("thousand", "thousands", "kilometers", "km", "kilograms", "kg", "liters"), (1000,)
+    ),
     **dict.fromkeys(("million", "millions"), (1_000_000,)),
 }
-# What needs no word in the question: shares, calendar and clock, percentages, "one more".
-_CONSTANTS = frozenset(map(Fraction, (1, 2, 7, 10, 12, 24, 30, 31, 52, 60, 100, 365, 1000))) | {
+# What needs no word in the question: "one more", there and back, shares, % and $ (100 cents).
+_WORDLESS = frozenset(map(Fraction, (1, 2, 100))) | {
     *(Fraction(1, 2), Fraction(1, 4), Fraction(3, 4), Fraction(1, 10), Fraction(1, 100)),
     Fraction(3, 2),
 }
+# What a question may imply by other words than those above.
+_COMMON = _WORDLESS | frozenset(map(Fraction, (7, 10, 24, 30, 31, 52, 60, 365, 1000)))
 # Any small number may count what is only listed: "Ann, Ben, Carl and Dora" are 4 people.
 _MAX_COUNT = 12
 
@@ -166,14 +170,18 @@ def _traced(
     operands = [_value(leaf) for expression, _ in published for leaf in leaves(expression)]
     uses, mentions = Counter(operands), Counter(numbers[place].value for place in places)
     numbers = tuple(_settled(number, uses, mentions) for number in numbers)
-    origins = _Origins(numbers, mentions, _implied_by(question) | _CONSTANTS, uses)
+    origins = _Origins(numbers, mentions, _implied_by(question) | _WORDLESS, uses)
     equations: list[Expression] = []
     for expression, stated in published:
+        if not isinstance(expression, Binary):  # `3=3`: how it was found is not written
+            raise UntracedError("an equation has no operation")
         equations.append(origins.trace(expression))
         origins.add_result(expression, stated)
     results = origins.results
     if answer != results[-1] and results.count(answer) != 1:
         raise UntracedError("the answer is not one of the results, or several of them")
+    if not origins.are_results_used(answer):
+        raise UntracedError("a result is not used: a step between is not written as an equation")
     final = len(results) if answer == results[-1] else results.index(answer) + 1
     traced = tuple(equations[:final])
     used = {leaf.index for one in traced for leaf in leaves(one) if isinstance(leaf, Slot)}
@@ -196,11 +204,11 @@ def _settled(number: Number, uses: Counter[Fraction], mentions: Counter[Fraction
     One of those uses may be a constant: "$4" in the question, and the 4 people that it lists.
     """
     value = number.value
-    is_common = value <= _MAX_COUNT or value in _CONSTANTS
+    is_common = value <= _MAX_COUNT or value in _COMMON
     is_ambiguous = is_common and uses[value] > mentions[value]
     if number.kind == "percent":  # 50% may be written 50 or 0.5, and 0.5 may be "half"
         share = value / 100
-        is_ambiguous |= share in _CONSTANTS and uses[share] + uses[value] > mentions[value]
+        is_ambiguous |= share in _COMMON and uses[share] + uses[value] > mentions[value]
     return _fixed(number) if is_ambiguous else number
 
 
@@ -262,4 +270,8 @@ class _Origins:
             return False
         if result in self._slots:
             return after == 1 and before >= self._mentions[result]
-        return after == 1 or result not in self._constants
+        return after == 1 or (result not in self._constants and result not in _COMMON)
+
+    def are_results_used(self, answer: Fraction) -> bool:
+        """Whether each result but the answer is an operand of a later equation."""
+        return all(self._uses_after[value][1] for value in self.results if value != answer)
