@@ -38,7 +38,8 @@ from trainer.backbone.thinking import (
 )
 from trainer.data.corpus import Corpus, Example, encode_rows, step_rng
 from trainer.data.mixture import HELD_OUT, load_mixture
-from trainer.data.sources import Row, load_rows
+from trainer.data.redraw.overlap import find_overlap, masked_questions
+from trainer.data.sources import EMBEDDED, Row, load_rows
 from trainer.data.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer
 from trainer.runs.checkpoint import (
     Checkpoint,
@@ -79,6 +80,9 @@ class BackboneRun:
             validation = load_rows(config.validation, config.validation_problems)
         test = load_rows(config.test, config.test_problems) if config.test else []
         self._data = hashlib.sha256(repr((train, validation, test)).encode()).hexdigest()
+        self._overlap: int | None = None  # not for the embedded task, whose splits share words
+        if config.test and not config.test.startswith(EMBEDDED):
+            self._overlap = len(find_overlap(test, masked_questions(train)))
         self.tokenizer = self._initialise()
         self.eos = _token_id(self.tokenizer.eos_token_id)
         self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
@@ -349,6 +353,8 @@ class BackboneRun:
         if self.test is not None:
             final = self.measure(self.test, last)
             result["test"] = asdict(final)
+            if self._overlap is not None:
+                result["test_questions_in_training"] = self._overlap
             if self.recipe.stages[last].thoughts:
                 for name in ABLATIONS:
                     result[f"test_{name}"] = asdict(self.measure(self.test, last, name))

@@ -208,6 +208,21 @@ def test_the_result_has_the_accuracy_with_altered_thoughts(decoder: str, tmp_pat
     assert (tmp_path / "text-reasoner" / "reasoner.json").exists()
 
 
+def test_the_result_counts_test_questions_in_training_whatever_their_numbers(
+    decoder: str, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "train.jsonl", tmp_path / "test.jsonl"]
+    for path, texts in zip(
+        paths, (("Tom has 3.", "Ann has 4."), ("Tom has 9.", "Eve has 4.")), strict=True
+    ):
+        rows = ({"question": text, "steps": ["1+1=2"], "answer": 2} for text in texts)
+        path.write_text("\n".join(map(json.dumps, rows)))
+    train, test = map(str, paths)
+    BackboneRun(_config(decoder, "cot", data=(train,), test=test), tmp_path / "run").run()
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["test_questions_in_training"] == 1
+
+
 @pytest.mark.parametrize("failure", ["loss", "gradient"])
 def test_a_loss_or_gradient_that_is_not_finite_stops_the_run_and_overwrites_nothing(
     failure: str, decoder: str, tmp_path: Path

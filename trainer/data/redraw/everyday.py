@@ -15,6 +15,7 @@ from trainer.data.redraw.template import Number, Template
 from trainer.data.rows import Row
 
 __all__ = ["EverydayTemplate", "everyday_templates"]
+
 _SHE = (
     "Anna Maria Emma Olivia Sofia Mia Lucy Grace Ruth Ella Priya Nadia Carla Helen Julia Kate Lena "
     "Fatima Yuki Chloe Sarah Amy Jenny Laura Nina Rosa Tina Zoe Alice Wendy"
