@@ -36,7 +36,7 @@ from trainer.backbone.thinking import (
     examine,
     identity,
 )
-from trainer.data.corpus import Corpus, Example, encode_rows, step_rng
+from trainer.data.corpus import Corpus, encode_rows, step_rng
 from trainer.data.mixture import HELD_OUT, load_mixture
 from trainer.data.redraw.overlap import find_overlap, masked_questions
 from trainer.data.sources import EMBEDDED, Row, load_rows
@@ -87,11 +87,14 @@ class BackboneRun:
         self.eos = _token_id(self.tokenizer.eos_token_id)
         self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
         self.end = _token_id(self.tokenizer.convert_tokens_to_ids(END_LATENT))
-        self.train, self.validation = self._corpus(train), self._corpus(validation)
-        self._pool = 0 if self.mixture.is_constant else None  # that self.train holds
-        self.test = self._corpus(test) if test else None
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
+        is_constant = self.mixture.is_constant
+        self.train = self._corpus(train, omit_long=not is_constant)
+        self._pool = 0 if is_constant else None  # that self.train holds
+        self._too_long = len(train) - len(self.train.examples)
+        self.validation = self._corpus(validation, omit_long=config.validation == HELD_OUT)
+        self.test = self._corpus(test) if test else None
         self._check_data()
 
     def run(self) -> Examination:
@@ -223,10 +226,8 @@ class BackboneRun:
         """Put the problems that a step draws from into `train`."""
         index = self.mixture.pool_at(step, self.config.batch)
         if index != self._pool:
-            examples = self._encoded(self.mixture.pool(index))
-            limit = self._length_limit()
-            # Numbers drawn anew may have more digits than the published ones.
-            self.train = Corpus([e for e in examples if limit is None or e.length <= limit])
+            # Numbers drawn anew may have more digits, and so more tokens, than the published ones.
+            self.train = self._corpus(self.mixture.pool(index), omit_long=True)
             self._pool = index
 
     def _enter(self, stage: Stage) -> None:
@@ -248,11 +249,12 @@ class BackboneRun:
         parameters = list(self._modules.parameters())
         return make_optimizer(self.config, parameters, find_tables(self._modules))
 
-    def _corpus(self, rows: Sequence[Row]) -> Corpus:
-        return Corpus(self._encoded(rows))
-
-    def _encoded(self, rows: Sequence[Row]) -> list[Example]:
-        return encode_rows(rows, self.tokenizer, self.layout, self.eos)
+    def _corpus(self, rows: Sequence[Row], omit_long: bool = False) -> Corpus:
+        examples = encode_rows(rows, self.tokenizer, self.layout, self.eos)
+        limit = self._length_limit()
+        if omit_long and limit is not None:
+            examples = [example for example in examples if example.length <= limit]
+        return Corpus(examples)
 
     def _length_limit(self) -> int | None:
         """Most tokens that an example may have beside its thoughts and the two latent markers."""
@@ -349,6 +351,7 @@ class BackboneRun:
         final = self.measure(self.validation, last)
         result: dict[str, Any] = {"steps": total, "seconds": round(self.seconds)}
         result["data"] = [source.to_json() for source in self.mixture.sources]
+        result["too_long"] = self._too_long
         result["validation"] = asdict(final)
         if self.test is not None:
             final = self.measure(self.test, last)

@@ -208,6 +208,21 @@ def test_the_result_has_the_accuracy_with_altered_thoughts(decoder: str, tmp_pat
     assert (tmp_path / "text-reasoner" / "reasoner.json").exists()
 
 
+def test_questions_that_are_too_long_are_left_out_of_a_mixture_and_counted(
+    decoder: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.jsonl"
+    rows = [
+        {"question": "Tom has 30 and 25." + " Why?" * count, "steps": ["30+25=55"], "answer": 55}
+        for count in (0, 1, 900)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    config = _config(decoder, "cot", data=(str(path),), redraw_numbers=True)
+    run = BackboneRun(config, tmp_path / "run")
+    run.run()
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["too_long"] == 1
+
+
 def test_the_result_counts_test_questions_in_training_whatever_their_numbers(
     decoder: str, tmp_path: Path
 ) -> None:
