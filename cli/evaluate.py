@@ -28,7 +28,7 @@ def evaluate_command(
         str,
         typer.Option(
             help="embedded[:test|validation|ood|train], or a file: GSM8K, GSM8K-Aug lines, SVAMP, "
-            "MultiArith, GSM-Hard, or JSONL with question and answer."
+            "MultiArith, GSM-Hard, MAWPS CSV, or JSONL with question and answer."
         ),
     ] = "embedded:test",
     budget: Annotated[int, typer.Option(help="How many trajectories each question gets.")] = 128,

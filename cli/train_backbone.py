@@ -23,7 +23,8 @@ app = typer.Typer(
 )
 
 # Options, and the field that each sets.
-_DATA = {name: name for name in ("data", "validation", "test", "init")}
+_DATA = {name: name for name in ("data", "redraw_numbers", "exclude", "validation", "test", "init")}
+_LISTS = ("data", "exclude")  # options that may be repeated
 _STAGES = {name: name for name in ("stage_steps", "settle_steps", "supervised_steps")}
 _TRAINING = {name: name for name in ("width", "layers", "heads", "dropout", "batch", "optimizer")}
 _TRAINING |= {"lr": "learning_rate", "problems": "train_problems", "seed": "seed"}
@@ -68,7 +69,9 @@ def _command(recipe: str, options: Mapping[str, str]) -> Callable[..., None]:
     for name, field in options.items():
         default = defaults[field]
         kind, text = (int, "Training steps.") if name == "steps" else (hints[field], texts[field])
-        if isinstance(default, tuple):
+        if field in _LISTS:
+            default, kind = list(default), list[str]
+        elif isinstance(default, tuple):
             default, kind = ",".join(map(str, default)), int if kind is int else str
         annotations[name] = Annotated[kind, typer.Option(help=text)]
         parameters[name] = default
@@ -88,6 +91,8 @@ def _parsed(field: str, value: Any) -> Any:
             return tuple(int(part) for part in str(value).split(","))
         except ValueError:
             raise typer.BadParameter(f"{value!r} is not a list of numbers with commas") from None
+    if field in _LISTS:
+        return tuple(value)
     return None if value == "" else value  # an empty --test
 
 

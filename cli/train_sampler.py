@@ -29,7 +29,7 @@ def sampler(
     model: Annotated[str, typer.Option(help="An embedded reasoner's name, or a reasoner folder.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
     data: Annotated[
-        str, typer.Option(help="embedded, a JSONL file (plain or GSM8K), or GSM8K-Aug lines.")
+        str, typer.Option(help="embedded, or a file: JSON lines, GSM8K-Aug lines or MAWPS CSV.")
     ] = "embedded",
     problems: Annotated[
         int | None,

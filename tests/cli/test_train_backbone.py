@@ -40,6 +40,36 @@ def test_a_small_run_from_nothing_leaves_a_reasoner(
     assert card["provenance"]["command"].startswith("gts train backbone cot --out ")
 
 
+def test_numbers_are_drawn_anew_from_several_files_and_a_part_is_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gsm8k, mawps, test = tmp_path / "a.jsonl", tmp_path / "b.csv", tmp_path / "test.jsonl"
+    things = [f"{first}{second}s" for first in "bcdfghklm" for second in "aeiou"]
+    rows = [
+        {"question": f"Tom has 30 {thing} and 25 more?", "answer": "<<30+25=55>>\n#### 55"}
+        for thing in things
+    ]
+    gsm8k.write_text("\n".join(map(json.dumps, rows)))
+    mawps.write_text(
+        "Question,Numbers,Equation,Answer\n"
+        "amy has number0 pens and gets number1 . how many ?,12 3,+ number0 number1,15\n"
+    )
+    test.write_text(json.dumps({"question": "Tom has 7 bas and 9 more?", "answer": 16}))
+    arguments = ["cot", "--out", str(tmp_path / "run"), "--steps", "3", "--test", ""]
+    arguments += ["--data", f"{gsm8k}=0.75", "--data", f"{mawps}=0.25", "--redraw-numbers"]
+    arguments += ["--validation", "held-out", "--exclude", str(test)]
+    arguments += ["--width", "16", "--layers", "1", "--heads", "2", "--batch", "4"]
+    monkeypatch.setattr("sys.argv", ["gts", "train", "backbone", *arguments])
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    first, second = json.loads((tmp_path / "run" / "result.json").read_text())["data"]
+    assert first["weight"] == 0.75
+    assert first["excluded"] == 1
+    assert first["templates"] == first["drawn anew"] == len(things) - 1 - first["held out"]
+    assert first["held out"] >= 1
+    assert (second["templates"], second["drawn anew"]) == (1, 1)
+
+
 def test_stage_steps_that_are_no_numbers_are_a_usage_error(tmp_path: Path) -> None:
     arguments = ["codi", "--out", str(tmp_path), "--stage-steps", "2,x"]
     result = CliRunner().invoke(app, arguments)
@@ -66,7 +96,8 @@ def test_help_gives_the_defaults_and_descriptions_of_the_settings(recipe: str) -
     for option, name in (("--lr", "learning_rate"), ("--batch", "batch"), ("--data", "data")):
         line = next(line for line in shown.splitlines() if f" {option} " in line)
         assert descriptions(BackboneConfig)[name] in line
-        assert f"[default: {getattr(config, name)}]" in line
+        default = ", ".join(config.data) if name == "data" else getattr(config, name)
+        assert f"[default: {default}]" in line
     assert ("--kv-heads" in shown) == (recipe == "codi")
     assert ("--no-thoughts" in shown) == (recipe == "coconut")
     steps = ",".join(map(str, config.stage_steps))

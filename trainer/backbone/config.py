@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt, Interval, MinLen
 from typing_extensions import Doc
 
 from latent.errors import InputError
@@ -63,12 +63,26 @@ class BackboneConfig(Settings):
     settle_steps: Annotated[_NotNegative, Doc("Last steps, with dropout; 0: none.")] = 500
     architecture: Architecture = field(default_factory=Architecture)
     init: Annotated[str | None, Doc("A transformers folder to start from.")] = None
-    data: Annotated[str, Doc("embedded[:split], a JSONL file or GSM8K-Aug lines.")] = (
-        "embedded:train"
-    )
-    validation: Annotated[str, Doc("Data for the measure during training.")] = "embedded:validation"
+    data: Annotated[
+        tuple[str, ...],
+        MinLen(1),
+        Doc("A data file or embedded[:split], drills, everyday; may be repeated, as PATH=WEIGHT."),
+    ] = ("embedded:train",)
+    redraw_numbers: Annotated[
+        bool, Doc("Draw the numbers of the data anew again and again, with their equations.")
+    ] = False
+    exclude: Annotated[
+        tuple[str, ...],
+        Doc(
+            "Test files whose questions, numbers masked, are left out of the training; repeatable."
+        ),
+    ] = ()
+    validation: Annotated[
+        str,
+        Doc("Data for the measure during training; held-out: a part of the training templates."),
+    ] = "embedded:validation"
     test: Annotated[str | None, Doc("Data for the final measure; empty: none.")] = "embedded:test"
-    train_problems: Annotated[_Count, Doc("How many rows of the data to use.")] = 150_000
+    train_problems: Annotated[_Count, Doc("How many rows of each data source to use.")] = 150_000
     validation_problems: Annotated[_Count, Doc("How many rows to validate on.")] = 500
     test_problems: Annotated[_Count, Doc("How many rows to test on.")] = 1000
     thoughts_per_step: Annotated[_Count, Doc("Thoughts for a replaced step.")] = 2
@@ -113,6 +127,11 @@ class BackboneConfig(Settings):
                 "0 without thoughts",
             ),
             (
+                "redraw_numbers",
+                not (is_supervised and self.redraw_numbers),
+                "off with supervised_steps, whose codes hold small numbers only",
+            ),
+            (
                 "stage_steps",
                 not is_supervised or given == 3,
                 "3 entries with supervised_steps: text, codes in place of thoughts, thoughts only",
@@ -132,7 +151,8 @@ class BackboneConfig(Settings):
 
     def to_json(self) -> dict[str, Any]:
         """Values of all fields, as config.json and checkpoints hold them."""
-        return {**super().to_json(), "stage_steps": list(self.stage_steps)}
+        lists = {name: list(getattr(self, name)) for name in ("stage_steps", "data", "exclude")}
+        return {**super().to_json(), **lists}
 
 
 # Where a recipe's defaults differ from the fields'; `family` is the architecture's.

@@ -99,7 +99,7 @@ def reasoner_card(
         f"{shape['width']}, {f'{thoughts} thoughts' if thoughts else 'no thoughts'}, weights in fp16.",
         "",
         "## Recipe",
-        f"- Data: `{config['data']}`, {config['train_problems']} problems of the embedded generator.",
+        _data(config),
     ]
     if config.get("supervised_steps"):
         lines.append(
@@ -120,6 +120,16 @@ def reasoner_card(
     lines += ["fp16; by the number of operations:", "", *_table(result, control), ""]
     lines += ["## Limits", _LIMITS, ""]
     return "\n".join(lines)
+
+
+def _data(config: Mapping[str, Any]) -> str:
+    sources = config["data"] if isinstance(config["data"], list) else [config["data"]]
+    if all(source.startswith("embedded") for source in sources):
+        made = f"{config['train_problems']} problems of the embedded generator"
+    else:
+        made = f"at most {config['train_problems']} problems of each"
+    drawn = "; numbers drawn anew" if config.get("redraw_numbers") else ""
+    return f"- Data: {', '.join(f'`{source}`' for source in sources)}, {made}{drawn}."
 
 
 def _table(result: Mapping[str, Any], control: Mapping[str, Any] | None) -> list[str]:

@@ -37,7 +37,9 @@ from trainer.backbone.thinking import (
     identity,
 )
 from trainer.data.corpus import Corpus, encode_rows, step_rng
-from trainer.data.sources import Row, load_rows
+from trainer.data.mixture import HELD_OUT, load_mixture
+from trainer.data.redraw.overlap import find_overlap, masked_questions
+from trainer.data.sources import EMBEDDED, Row, load_rows
 from trainer.data.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer
 from trainer.runs.checkpoint import (
     Checkpoint,
@@ -63,18 +65,36 @@ class BackboneRun:
         self.step, self.seconds = 0, 0.0
         self.layout = codi.LAYOUT if config.recipe == "codi" else curriculum.LAYOUT
         # Read before anything is built, which takes seconds: bad data is refused at once.
-        train = load_rows(config.data, config.train_problems)
-        validation = load_rows(config.validation, config.validation_problems)
+        self.mixture = load_mixture(
+            config.data,
+            limit=config.train_problems,
+            redraw=config.redraw_numbers,
+            hold_out=config.validation == HELD_OUT,
+            exclude=config.exclude,
+            seed=config.seed,
+        )
+        train = self.mixture.published()
+        if config.validation == HELD_OUT:
+            validation = self.mixture.held_out(config.validation_problems)
+        else:
+            validation = load_rows(config.validation, config.validation_problems)
         test = load_rows(config.test, config.test_problems) if config.test else []
         self._data = hashlib.sha256(repr((train, validation, test)).encode()).hexdigest()
+        self._overlap: int | None = None  # not for the embedded task, whose splits share words
+        if config.test and not config.test.startswith(EMBEDDED):
+            self._overlap = len(find_overlap(test, masked_questions(train)))
         self.tokenizer = self._initialise()
         self.eos = _token_id(self.tokenizer.eos_token_id)
         self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
         self.end = _token_id(self.tokenizer.convert_tokens_to_ids(END_LATENT))
-        self.train, self.validation = self._corpus(train), self._corpus(validation)
-        self.test = self._corpus(test) if test else None
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
+        is_constant = self.mixture.is_constant
+        self.train = self._corpus(train, omit_long=not is_constant)
+        self._pool = 0 if is_constant else None  # that self.train holds
+        self._too_long = len(train) - len(self.train.examples)
+        self.validation = self._corpus(validation, omit_long=config.validation == HELD_OUT)
+        self.test = self._corpus(test) if test else None
         self._check_data()
 
     def run(self) -> Examination:
@@ -190,6 +210,7 @@ class BackboneRun:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
+        self._fill_pool(step)
         examples = self.train.draw(self.config.batch, rng)
         losses = self.recipe.loss(self.model, self.projection, index, examples, rng)
         losses["loss"].backward()  # type: ignore[no-untyped-call]
@@ -200,6 +221,14 @@ class BackboneRun:
         self.optimizer.zero_grad()
         metrics = {name: value.item() for name, value in losses.items()}
         return {**metrics, "grad_norm": norm, "lr": rate}
+
+    def _fill_pool(self, step: int) -> None:
+        """Put the problems that a step draws from into `train`."""
+        index = self.mixture.pool_at(step, self.config.batch)
+        if index != self._pool:
+            # Numbers drawn anew may have more digits, and so more tokens, than the published ones.
+            self.train = self._corpus(self.mixture.pool(index), omit_long=True)
+            self._pool = index
 
     def _enter(self, stage: Stage) -> None:
         if stage != self._entered:
@@ -220,17 +249,26 @@ class BackboneRun:
         parameters = list(self._modules.parameters())
         return make_optimizer(self.config, parameters, find_tables(self._modules))
 
-    def _corpus(self, rows: Sequence[Row]) -> Corpus:
-        return Corpus(encode_rows(rows, self.tokenizer, self.layout, self.eos))
+    def _corpus(self, rows: Sequence[Row], omit_long: bool = False) -> Corpus:
+        examples = encode_rows(rows, self.tokenizer, self.layout, self.eos)
+        limit = self._length_limit()
+        if omit_long and limit is not None:
+            examples = [example for example in examples if example.length <= limit]
+        return Corpus(examples)
+
+    def _length_limit(self) -> int | None:
+        """Most tokens that an example may have beside its thoughts and the two latent markers."""
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        thoughts = max(stage.thoughts for stage in self.recipe.stages)
+        return None if limit is None else limit - thoughts - 2
 
     def _check_data(self) -> None:
         """Refuse at once what would fail in a later stage, perhaps hours from now."""
-        limit = getattr(self.model.config, "max_position_embeddings", None)
+        limit = self._length_limit()
         stages = self.recipe.stages
-        thoughts = max(stage.thoughts for stage in stages)
         reads_steps = any(stage.is_text or stage.is_forced for stage in stages)
         sources = (  # the test is for the last stage only
-            (self.config.data, self.train, reads_steps),
+            (", ".join(self.config.data), self.train, reads_steps),
             (self.config.validation, self.validation, reads_steps),
             (self.config.test, self.test, stages[-1].is_text),
         )
@@ -240,11 +278,11 @@ class BackboneRun:
             if needs_steps and not any(example.steps for example in corpus.examples):
                 raise InputError(f"{source} has no equations, and {self.config.recipe} needs them")
             for number, example in enumerate(corpus.examples, start=1):
-                length = example.length + thoughts + 2  # <|start-latent|> and <|end-latent|>
-                if limit is not None and length > limit:
+                if limit is not None and example.length > limit:
+                    begin = self.tokenizer.decode(list(example.question[:12]))
                     raise InputError(
-                        f"{source}, row {number} has {length} tokens with its thoughts; the decoder "
-                        f"takes {limit}: leave it out"
+                        f"{source}, row {number} has {example.length} tokens ({begin!r}…); beside its "
+                        f"thoughts the decoder takes {limit}: leave it out"
                     )
 
     def _build_recipe(self) -> Curriculum:
@@ -312,10 +350,14 @@ class BackboneRun:
         last = len(self.recipe.stages) - 1
         final = self.measure(self.validation, last)
         result: dict[str, Any] = {"steps": total, "seconds": round(self.seconds)}
+        result["data"] = [source.to_json() for source in self.mixture.sources]
+        result["too_long"] = self._too_long
         result["validation"] = asdict(final)
         if self.test is not None:
             final = self.measure(self.test, last)
             result["test"] = asdict(final)
+            if self._overlap is not None:
+                result["test_questions_in_training"] = self._overlap
             if self.recipe.stages[last].thoughts:
                 for name in ABLATIONS:
                     result[f"test_{name}"] = asdict(self.measure(self.test, last, name))

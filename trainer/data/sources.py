@@ -1,14 +1,15 @@
-"""Reads questions from files or from the embedded generator, as text.
+"""Reads questions from files or from a generator, as text.
 
-A file is JSON lines, GSM8K-Aug lines or one JSON array; each record is recognised by its own fields:
-GSM8K and plain rows (question, answer), SVAMP (Body, Question, Answer), MultiArith (sQuestion,
-lSolutions) and GSM-Hard (input, target).
+A file is JSON lines, GSM8K-Aug lines or one JSON array, where each record is recognised by its own
+fields: GSM8K and plain rows (question, answer), SVAMP (Body, Question, Answer), MultiArith (sQuestion,
+lSolutions) and GSM-Hard (input, target). MAWPS and ASDiv-A come as CSV, recognised by its header.
 """
 
+import csv
 import json
+import random
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,82 +17,72 @@ from typing import Any
 from latent.answers import format_answer
 from latent.errors import FormatError, InputError, NotFoundError
 from trainer.data.problems import SPLITS, generate
+from trainer.data.redraw import mawps
+from trainer.data.redraw.drills import Drills
+from trainer.data.redraw.everyday import everyday_templates
+from trainer.data.redraw.template import Drawable
+from trainer.data.rows import Dataset, Malformed, Placed, Row
+
+__all__ = [
+    "EMBEDDED",
+    "GENERATORS",
+    "Dataset",
+    "Malformed",
+    "Placed",
+    "Row",
+    "embedded_rows",
+    "load_dataset",
+    "load_places",
+    "load_rows",
+    "parse_record",
+    "parse_row",
+]
 
 ANNOTATION = re.compile(r"<<([^<>]*)>>")
 NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 EMBEDDED = "embedded"
 
+# Generators beside the embedded task: plain sums, and hand-written everyday problems.
+GENERATORS: dict[str, Callable[[], Sequence[Drawable]]] = {
+    "drills": lambda: [Drills()],
+    "everyday": everyday_templates,
+}
+
 _EMBEDDED_COUNT = 1000
+_CSV_FIELDS = ("Question", "Numbers", "Equation", "Answer")  # of MAWPS and ASDiv-A
 _DIGIT_LIMIT = 28  # before or after the point; longer numbers are mistakes in the data
 
 
-@dataclass(frozen=True)
-class Row:
-    """One question with its equations (without the angle brackets) and its answer as text."""
-
-    question: str
-    steps: tuple[str, ...]
-    answer: str
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A row with its line number, or its position in an array, from 1."""
-
-    line: int
-    row: Row
-    unit: str = "line"  # or "element"
-
-
-@dataclass(frozen=True)
-class Malformed:
-    """An entry that is not a valid row: its position, and the reason."""
-
-    line: int
-    reason: str
-    unit: str = "line"
-
-    def __str__(self) -> str:
-        return f"{self.unit} {self.line}: {self.reason}"
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Rows to evaluate on, and the entries that were left out."""
-
-    name: str
-    rows: tuple[Placed, ...]
-    malformed: tuple[Malformed, ...] = ()
-
-
 def load_rows(source: str, limit: int | None = None, seed: int = 0) -> list[Row]:
-    """Load `embedded[:split]` or a file to train on; a malformed row is an error."""
-    name, _, split = source.partition(":")
-    if name == EMBEDDED:
-        return embedded_rows(split or "train", _EMBEDDED_COUNT if limit is None else limit, seed)
+    """Load a generator's rows or a file to train on; a malformed row is an error."""
+    return [place.row for place in load_places(source, limit, seed)]
+
+
+def load_places(source: str, limit: int | None = None, seed: int = 0) -> list[Placed]:
+    """Load rows as `load_rows`, with their places in the file."""
+    drawn = _generated(source, "train", limit, seed)
+    if drawn is not None:
+        return drawn
     path = _existing(source)
-    rows: list[Row] = []
+    rows: list[Placed] = []
     for entry in _entries(path):
         if limit is not None and len(rows) == limit:
             break
         if isinstance(entry, Malformed):
             raise FormatError(f"{path}, {entry}")
-        rows.append(entry.row)
+        rows.append(entry)
     if not rows:
         raise FormatError(f"{path} holds no rows; it needs at least one question")
     return rows
 
 
 def load_dataset(source: str, limit: int | None = None) -> Dataset:
-    """Load `embedded[:split]` or a file to evaluate on; malformed rows are left out and listed."""
+    """Load a generator's rows or a file to evaluate on; malformed rows are left out and listed."""
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, got {limit}", param="limit")
-    name, _, split = source.partition(":")
-    if name == EMBEDDED:
-        split = split or "test"
-        drawn = embedded_rows(split, _EMBEDDED_COUNT if limit is None else limit)
-        places = tuple(Placed(number, row) for number, row in enumerate(drawn, start=1))
-        return Dataset(f"{EMBEDDED}:{split}", places)
+    drawn = _generated(source, "test", limit)
+    if drawn is not None:
+        return Dataset(f"{EMBEDDED}:test" if source == EMBEDDED else source, tuple(drawn))
     path = _existing(source)
     rows: list[Placed] = []
     malformed: list[Malformed] = []
@@ -106,6 +97,25 @@ def load_dataset(source: str, limit: int | None = None) -> Dataset:
         first = f" ({malformed[0]})" if malformed else ""
         raise FormatError(f"{path} holds no question that can be read{first}", param="data")
     return Dataset(path.name, tuple(rows), tuple(malformed))
+
+
+def _generated(
+    source: str, default_split: str, limit: int | None, seed: int = 0
+) -> list[Placed] | None:
+    """Rows of the embedded task (`embedded[:split]`) or another generator; None for a file."""
+    count = _EMBEDDED_COUNT if limit is None else limit
+    name, _, split = source.partition(":")
+    if name == EMBEDDED:
+        rows = embedded_rows(split or default_split, count, seed)
+    elif source in GENERATORS:
+        templates = GENERATORS[source]()
+        rows = [
+            templates[index % len(templates)].draw(random.Random(f"{source}/{seed}/{index}"))
+            for index in range(count)
+        ]
+    else:
+        return None
+    return [Placed(number, row) for number, row in enumerate(rows, start=1)]
 
 
 def embedded_rows(split: str, count: int, seed: int = 0) -> list[Row]:
@@ -167,6 +177,9 @@ def _entries(path: Path) -> Iterator[Placed | Malformed]:
                 for number, record in enumerate(_array(path, file.read()), start=1):
                     yield _entry(number, "element", parse_record, record)
                 return
+            if set(_CSV_FIELDS) <= set(next(csv.reader([first]), [])):
+                yield from _csv_entries(path, file)
+                return
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield _entry(number, "line", parse_row, line)
@@ -181,6 +194,32 @@ def _entry(number: int, unit: str, parse: Callable[[Any], Row], raw: Any) -> Pla
         return Placed(number, parse(raw), unit)
     except ValueError as error:
         return Malformed(number, str(error), unit)
+
+
+def _csv_entries(path: Path, file: Iterable[str]) -> Iterator[Placed | Malformed]:
+    """Records of MAWPS and ASDiv-A; names are learned from the whole file, so it is read first."""
+    reader = csv.DictReader(file, strict=True)
+    records: list[tuple[int, dict[str, str]]] = []
+    try:
+        assert reader.fieldnames is not None  # reads the header
+        line = reader.line_num
+        for record in reader:
+            records.append((line + 1, record))
+            line = reader.line_num
+    except csv.Error as error:
+        raise FormatError(f"{path}, line {reader.line_num} is not CSV: {error}") from error
+    questions = [record["Question"] or "" for _, record in records]
+    casing = mawps.learn_casing(text for text in questions if text[:1].isupper())
+    for line, record in records:
+        values = [record[name] for name in _CSV_FIELDS]
+        try:
+            if None in values or None in record:
+                raise ValueError("the row has not as many fields as the header")
+            problem = mawps.parse_record(*values, casing=casing)
+            row = _checked(problem.row.question, problem.row.steps, problem.row.answer)
+            yield Placed(line, row, template=problem.template)
+        except ValueError as error:
+            yield Malformed(line, str(error))
 
 
 def _array(path: Path, text: str) -> list[object]:

@@ -127,6 +127,25 @@ def test_a_killed_run_continues_to_the_uninterrupted_result_bit_for_bit(
     ]
 
 
+def test_a_killed_run_draws_the_same_numbers_when_it_continues(
+    decoder: str, tmp_path: Path
+) -> None:
+    config = _config(decoder, "cot", validation_problems=1, test=None)
+    config = replace(config, data=("everyday=2", "drills=1"), redraw_numbers=True)
+    for out, kills in ((tmp_path / "whole", ()), (tmp_path / "killed", (2, 3))):
+        for batch in (*kills, None):
+            run = BackboneRun(config, out)
+            run.mixture.pool_size = 8  # two batches: the run needs three pools
+            if batch is None:
+                run.run()
+            else:
+                run.recipe = Failing(run.recipe, batch)
+                with pytest.raises(KeyboardInterrupt):
+                    run.run()
+    whole, resumed = _weights(tmp_path / "whole"), _weights(tmp_path / "killed")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
 def test_a_finished_run_can_be_run_again_and_changes_nothing(decoder: str, tmp_path: Path) -> None:
     config = _config(decoder, "cot")
     first = BackboneRun(config, tmp_path).run()
@@ -187,6 +206,36 @@ def test_the_result_has_the_accuracy_with_altered_thoughts(decoder: str, tmp_pat
     result = json.loads((tmp_path / "result.json").read_text())
     assert {"validation", "test", "test_zeroed", "test_swapped"} <= set(result)
     assert (tmp_path / "text-reasoner" / "reasoner.json").exists()
+
+
+def test_questions_that_are_too_long_are_left_out_of_a_mixture_and_counted(
+    decoder: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.jsonl"
+    rows = [
+        {"question": "Tom has 30 and 25." + " Why?" * count, "steps": ["30+25=55"], "answer": 55}
+        for count in (0, 1, 900)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    config = _config(decoder, "cot", data=(str(path),), redraw_numbers=True)
+    run = BackboneRun(config, tmp_path / "run")
+    run.run()
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["too_long"] == 1
+
+
+def test_the_result_counts_test_questions_in_training_whatever_their_numbers(
+    decoder: str, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "train.jsonl", tmp_path / "test.jsonl"]
+    for path, texts in zip(
+        paths, (("Tom has 3.", "Ann has 4."), ("Tom has 9.", "Eve has 4.")), strict=True
+    ):
+        rows = ({"question": text, "steps": ["1+1=2"], "answer": 2} for text in texts)
+        path.write_text("\n".join(map(json.dumps, rows)))
+    train, test = map(str, paths)
+    BackboneRun(_config(decoder, "cot", data=(train,), test=test), tmp_path / "run").run()
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["test_questions_in_training"] == 1
 
 
 @pytest.mark.parametrize("failure", ["loss", "gradient"])
@@ -257,7 +306,7 @@ def test_a_run_is_not_resumed_on_data_that_has_changed(decoder: str, tmp_path: P
         {"question": f"{n} + 1?", "steps": [f"{n}+1={n + 1}"], "answer": n + 1} for n in range(9)
     ]
     data.write_text("\n".join(map(json.dumps, rows)))
-    config = _config(decoder, "cot", data=str(data))
+    config = _config(decoder, "cot", data=(str(data),))
     BackboneRun(config, tmp_path / "run").run()
     data.write_text("\n".join(map(json.dumps, rows[1:])))
     with pytest.raises(MismatchError, match="begun with content of the data"):
@@ -274,6 +323,11 @@ def test_a_run_is_not_resumed_on_data_that_has_changed(decoder: str, tmp_path: P
         ({"recipe": "cot", "stage_steps": (0,)}, "stage_steps"),
         ({"supervised_steps": -1}, "supervised_steps"),
         ({"supervised_steps": 2, "with_thoughts": False}, "supervised_steps"),
+        ({"supervised_steps": 2, "redraw_numbers": True}, "redraw_numbers"),
+        ({"data": ()}, "data"),
+        ({"data": ("embedded:train=0.5", "drills")}, "weight to every"),
+        ({"exclude": ("nowhere.jsonl",)}, "nowhere"),
+        ({"data": ("drills",), "redraw_numbers": True, "validation": "held-out"}, "too small"),
         ({"supervised_steps": 2, "stage_steps": (3, 3, 3, 3)}, "stage_steps"),
         ({"batch": 0}, "batch"),
         ({"settle_steps": -1}, "settle_steps"),

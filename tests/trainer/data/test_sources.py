@@ -165,3 +165,49 @@ def test_an_empty_missing_or_binary_file_and_an_unknown_split_are_refused(tmp_pa
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(GtsError, match="UTF-8"):
         load_rows(str(tmp_path / "binary"))
+
+
+MAWPS_HEADER = "Question,Numbers,Equation,Answer"
+
+
+def test_mawps_rows_are_read_as_natural_text_with_equations(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        MAWPS_HEADER,
+        '"amy has number0 pens , and gets number1 . how many ?",2.0 3.0,+ number0 number1,5.0',
+        "Share number0 by number1 .,10 3,/ number0 number1,3.333",
+    )
+    rows = [
+        Row("Amy has 2 pens, and gets 3. How many?", ("2+3=5",), "5"),
+        Row("Share 10 by 3.", (), "3.333"),
+    ]
+    assert load_rows(path) == rows
+    assert [(placed.line, placed.row) for placed in load_dataset(path).rows] == [
+        *enumerate(rows, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("a number0 .,2,+ number0 number1,5", "number1 has no value"),
+        ("a number0 .,2,+ number0 1", "not as many fields as the header"),
+        ("a number0 .,2,+ number0 1,3,4", "not as many fields as the header"),
+        ("a number0 .,2,+ number0 1,three", "the answer 'three' is not a number"),
+    ],
+)
+def test_a_malformed_mawps_row_is_named_with_its_line(
+    line: str, reason: str, tmp_path: Path
+) -> None:
+    good = '"b number0\nand more .",2,+ number0 1,3'  # two lines of the file
+    path = _write(tmp_path, MAWPS_HEADER, good, line)
+    with pytest.raises(FormatError, match=f"line 4: .*{reason}"):
+        load_rows(path)
+    read = load_dataset(path)
+    assert [malformed.line for malformed in read.malformed] == [4]
+    assert len(read.rows) == 1
+
+
+def test_a_csv_file_that_breaks_off_inside_quotes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="is not CSV"):
+        load_rows(_write(tmp_path, MAWPS_HEADER, '"a number0 .,2,+ number0 1,3'))

@@ -1,0 +1,1 @@
+"""Word problems whose numbers can be drawn anew: templates from data files, and two generators."""
