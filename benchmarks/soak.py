@@ -39,8 +39,8 @@ from latent.answers import show_answer
 from latent.solved import Solved
 
 MODELS = ("coconut-tiny", "codi-tiny")
-SAMPLERS = ("gts", "gaussian:0.5", "dropout:0.1", "deterministic")
-BUDGETS = (1, 2, 2, 4, 4, 4, 8, 8, 16, 32)
+SAMPLERS = (*["gts"] * 6, "gaussian:0.5", "dropout:0.1", "deterministic")
+BUDGETS = (1, 1, 2, 2, 4, 4, 8, 8, 16, 32)
 HANG_SECONDS = 6
 DEATHS = ("SIGKILL in a round", "SIGKILL while loading", "SIGSTOP")
 LARGEST_BODY = 65536
