@@ -348,7 +348,8 @@ async def run(
     limits = httpx.Limits(max_connections=clients + 8, max_keepalive_connections=clients + 8)
     seen: dict[str, dict[str, int]] = {}
     try:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as probe:
+        single = httpx.Limits(max_connections=1)  # so that it holds as many descriptors at the end
+        async with httpx.AsyncClient(base_url=server.url, timeout=30, limits=single) as probe:
             await server.wait_until_whole(probe)
             seen["idle"] = server.resources()
             async with httpx.AsyncClient(base_url=server.url, timeout=600, limits=limits) as http:
