@@ -44,6 +44,7 @@ def test_a_killed_worker_loses_nothing_and_changes_nothing(faulty: RunningServer
     restarts = faulty.metric("gts_worker_restarts_total")
     with ThreadPoolExecutor(8) as pool:
         open_ones = [pool.submit(solve, faulty, f"slow {q}", budget=32) for q in QUESTIONS]
+        wait_for(lambda: faulty.metric("gts_open_questions") == len(QUESTIONS))
         wait_for(lambda: faulty.metric("gts_running_lanes") > 0)
         faulty.kill_worker()
         wait_for(lambda: not faulty.is_ready())
