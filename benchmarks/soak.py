@@ -272,6 +272,7 @@ class Server:
         await self.wait_until_ready(http)
         while self._log_lines()[-1]["message"] != "spare worker ready":
             await asyncio.sleep(0.1)
+        await http.get("/livez")  # its connection is open then, and counts before and after alike
 
     def _log_lines(self) -> list[dict[str, Any]]:
         """What the pool has logged so far; the last line of the file may be incomplete."""
