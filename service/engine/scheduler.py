@@ -21,10 +21,10 @@ class Scheduler:
     """All open jobs, a lane limit for each device and the measured speed of each group.
 
     Start-time fair queueing between flows (kind of work and model): each has a virtual time, which
-    advances by the seconds of its rounds divided by its waiting jobs, and the flow with the least is
-    next. So every job gets an equal share of the device, whatever the rounds of its model cost, and a
-    flow that was idle is next. Inside a flow, the job that was served longest ago decides the group;
-    the jobs of that group get one block of lanes each in turn, in index order.
+    advances by the seconds of its rounds, and the flow with the least is next. So flows that wait get
+    equal time, whatever their rounds cost, and one that was idle is next. Inside a flow, the job that
+    was served longest ago decides the group; the jobs of that group get one block of lanes each in
+    turn, in index order.
     """
 
     def __init__(self, devices: int, lane_limit: int, round_seconds: float) -> None:
@@ -93,11 +93,10 @@ class Scheduler:
             each: max(self._virtual_times.get(each, 0.0), self._virtual_now) for each in flows
         }
         flow = min(starts, key=lambda each: starts[each])
-        waiting = flows[flow]
-        round = self._take(_members(waiting), device)
+        round = self._take(_members(flows[flow]), device)
         seconds = self._seconds_per_lane.get(round.group, _UNKNOWN_SPEED) * round.lanes
         self._virtual_now = starts[flow]
-        self._virtual_times[flow] = starts[flow] + seconds / len(waiting)
+        self._virtual_times[flow] = starts[flow] + seconds
         return round
 
     def finished(self, device: int, round: RoundTask, seconds: float | None) -> None:

@@ -1,5 +1,7 @@
 """Which lanes a round gets: fairness, order, limits. Pure scheduling, no processes."""
 
+from itertools import pairwise
+
 from service.engine.job import BLOCK, Job
 from service.engine.messages import RoundTask
 from service.engine.scheduler import Scheduler
@@ -79,13 +81,21 @@ def test_models_share_time_and_not_turns() -> None:
     assert 0.8 < seconds["dear"] / seconds["cheap"] < 1.25
 
 
-def test_a_model_with_more_jobs_gets_more_time() -> None:
-    made = Scheduler(1, 16, 10.0)
-    for number in range(3):
-        made.add(job(f"many-{number}", 16, model="many"))
-    made.add(job("one", 16, model="one"))
-    seconds = served_seconds(made, {"many": 0.01, "one": 0.01}, 400)
-    assert 2.5 < seconds["many"] / seconds["one"] < 3.5
+def test_one_small_job_waits_for_one_round_of_a_model_with_many() -> None:
+    made = Scheduler(1, 64, 10.0)
+    for number in range(20):
+        made.add(job(f"many-{number}", 64, model="many"))
+    made.finished(0, RoundTask(-1, ("solve", "many", "g"), (), 64), 0.64)
+    made.finished(0, RoundTask(-1, ("solve", "small", "g"), (), 16), 0.16)
+    models = []
+    for number in range(8):
+        if number % 2 == 0:
+            made.add(job(f"small-{number}", 4, model="small"))
+        round = next_round(made)
+        models.append(round.group[1])
+        made.finished(0, round, 0.01 * round.lanes)
+    assert models.count("small") == 4
+    assert all(pair.count("many") <= 1 for pair in pairwise(models[1:]))
 
 
 def test_a_model_that_was_idle_is_next_but_has_saved_no_time() -> None:
