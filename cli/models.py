@@ -62,6 +62,8 @@ def _print(listed: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from latent.folders import sampler_spec
+
     if not listed:
         typer.echo(
             "no reasoners are embedded; give a reasoner folder, or import one: gts import --help"
@@ -71,7 +73,7 @@ def _print(listed: list[dict[str, Any]]) -> None:
     for title in ("name", "kind", "thoughts", "samplers", "reproducible", "fingerprint"):
         table.add_column(title)
     for model in listed:
-        names = ("gts" if name == "default" else f"gts:{name}" for name in model["samplers"])
+        names = map(sampler_spec, model["samplers"])
         table.add_row(
             model["name"],
             model["kind"],

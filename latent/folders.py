@@ -21,6 +21,7 @@ __all__ = [
     "read_format",
     "read_sampler_card",
     "sampler_folders",
+    "sampler_spec",
     "weights_digest",
 ]
 
@@ -83,3 +84,8 @@ def sampler_folders(reasoner_folder: Path) -> dict[str, Path]:
     """List the samplers that a reasoner folder carries, by name."""
     cards = sorted((reasoner_folder / "samplers").glob("*/sampler.json"))
     return {card.parent.name: card.parent for card in cards}
+
+
+def sampler_spec(name: str) -> str:
+    """The spec of a sampler in a reasoner's folder, by its folder's name."""
+    return "gts" if name == DEFAULT_SAMPLER else f"gts:{name}"

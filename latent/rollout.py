@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from latent.batch import Ask, LaneBatch
 from latent.decoding import Decoded, decode
@@ -135,8 +137,10 @@ def _run(
         if with_probe:
             probes = probe(batch, None, _reasoning_lengths(reasoner, rows), targets)
     timing = Timing(0.0, thought_seconds, _now(reasoner) - started - thought_seconds)
+    # One transfer from the device for all questions of the pass.
+    finals = thoughts.final.double().cpu().numpy() if thoughts else None  # (T, D)
     return [
-        _result(reasoner, ask, [rows[r] for r in lanes], lanes, thoughts, probed, timing)
+        _result(reasoner, ask, rows, lanes, thoughts, finals, probed, timing)
         for ask, lanes, probed in zip(asks, batch.rows_of, probes, strict=True)
     ]
 
@@ -164,13 +168,15 @@ def _result(
     rows: Sequence[Decoded],
     lanes: range,
     thoughts: Thoughts | None,
+    finals: NDArray[np.float64] | None,
     probed: Probe | None,
     timing: Timing,
 ) -> Rollout:
+    """One question's part of a pass: of all T rows, those in `lanes`."""
     own = slice(lanes.start, lanes.stop)
-    finals = thoughts.final[own].double().cpu().numpy() if thoughts else None  # (N, D)
     trajectories = []
-    for number, (index, row) in enumerate(zip(ask.indices, rows, strict=True)):
+    for index, lane in zip(ask.indices, lanes, strict=True):
+        row = rows[lane]
         text, answer = row.read(reasoner)
         trajectories.append(
             Trajectory(
@@ -181,7 +187,7 @@ def _result(
                 tokens=row.tokens,
                 token_logprobs=row.token_logprobs,
                 answer_start=row.answer_start,
-                final_thought=None if finals is None else finals[number],
+                final_thought=None if finals is None else finals[lane],
             )
         )
     assert ask.prefix is not None

@@ -15,6 +15,7 @@ from latent.folders import (
     read_format,
     read_sampler_card,
     sampler_folders,
+    sampler_spec,
 )
 from latent.format import ReasonerFormat
 from latent.specs import SamplerSpec
@@ -40,12 +41,11 @@ class ServedModel:
         """One spec of every kind that this model supports."""
         if not self.format.is_latent:
             return ["dropout:0.1", "token:1.0"]
-        learned = ["gts" if n == DEFAULT_SAMPLER else f"gts:{n}" for n in self.samplers]
-        return ["dropout:0.1", "gaussian:1.0", *learned]
+        return ["dropout:0.1", "gaussian:1.0", *map(sampler_spec, self.samplers)]
 
     def check_sampler(self, text: str | None) -> SamplerSpec:
         """Parse a sampler spec for this model; None is its default. Names only: a path is refused."""
-        spec = SamplerSpec.parse(text or ("gts" if self.format.is_latent else "token"))
+        spec = SamplerSpec.parse(text or self.format.default_sampler)
         self.format.check_sampler(spec, self.name)
         if spec.kind == "gts" and (spec.name or DEFAULT_SAMPLER) not in self.samplers:
             known = ", ".join(self.default_samplers())

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Literal
 
 from latent.errors import InputError, SpecError
-from latent.folders import DEFAULT_SAMPLER
+from latent.folders import sampler_spec
 from latent.solved import Solved
 from latent.trajectory import DETERMINISTIC, budget_indices
 from latent.votes import Tally
@@ -170,7 +170,7 @@ def model_out(
         results=model.format.provenance.get("results", {}),
         samplers=[
             SamplerInfoOut(
-                spec="gts" if name == DEFAULT_SAMPLER else f"gts:{name}",
+                spec=sampler_spec(name),
                 reasoner_fingerprint=card.reasoner_fingerprint,
                 results=card.results,
             )

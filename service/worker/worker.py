@@ -17,7 +17,7 @@ from latent.answers import parse_answer
 from latent.device import is_out_of_memory, resolve_device, resolve_dtype
 from latent.errors import GtsError, InputError
 from latent.exploration import heads_of
-from latent.folders import DEFAULT_SAMPLER, sampler_folders
+from latent.folders import sampler_folders, sampler_spec
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
@@ -80,7 +80,7 @@ class Worker:
         """Load every sampler and run each model once, so that errors and slow first passes come now."""
         for reasoner in self._models.values():
             for name in sampler_folders(reasoner.folder) if reasoner.folder else ():
-                reasoner.sampler("gts" if name == DEFAULT_SAMPLER else f"gts:{name}")
+                reasoner.sampler(sampler_spec(name))
             ask = Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))
             rollout(reasoner, reasoner.sampler("deterministic"), [ask])
 
