@@ -7,6 +7,7 @@ from pathlib import Path
 from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
 from latent.errors import InputError, MismatchError, NotFoundError, SpecError
+from latent.examples import Example, read_examples
 from latent.files import read_json
 from latent.folders import (
     DEFAULT_SAMPLER,
@@ -36,6 +37,7 @@ class ServedModel:
     fingerprint: str
     samplers: Mapping[str, SamplerCard]
     calibrations: Calibrations
+    examples: tuple[Example, ...] = ()
 
     def default_samplers(self) -> list[str]:
         """One spec of every kind that this model supports."""
@@ -102,4 +104,5 @@ def _read(name: str) -> ServedModel:
         fingerprint=own,
         samplers=samplers,
         calibrations=load_calibrations(folder, own),
+        examples=read_examples(folder, own),
     )

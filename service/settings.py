@@ -68,7 +68,7 @@ class Settings(BaseModel):
     heartbeat_seconds: float = Field(15.0, gt=0, description="Longest silence of a stream.")
     token_file: Path | None = Field(
         None,
-        description="Bearer tokens, one a line; probes, /metrics and /docs need none.",
+        description="Bearer tokens, one a line; probes, /metrics and the pages (/, /docs) need none.",
     )
     protect_metrics: bool = Field(False, description="Ask for a token on /metrics too.")
     log_format: Literal["auto", "json", "text"] = Field(

@@ -22,6 +22,7 @@ from service.engine.process import WorkerMain, worker_main
 from service.errors import ServiceError, as_service_error, invalid_field, invalid_request
 from service.metrics import Metrics
 from service.models import Catalog
+from service.page.routes import add_page
 from service.settings import Settings, read_tokens
 
 __all__ = ["build_app"]
@@ -62,6 +63,7 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
     # For the schema only; the middleware compares the tokens, in constant time.
     bearer = [Security(HTTPBearer(auto_error=False))] if tokens else []
     app.include_router(router, dependencies=bearer)
+    add_page(app)
     for kind, handler in (
         (GtsError, _on_domain_error),
         (ServiceError, _on_service_error),

@@ -13,6 +13,7 @@ from service.api.schemas import (
     CalibrationOut,
     CandidateOut,
     DiagnoseRequest,
+    ExampleOut,
     LimitsOut,
     ModelOut,
     SamplerInfoOut,
@@ -177,6 +178,7 @@ def model_out(
             for name, card in model.samplers.items()
         ],
         calibrations=[CalibrationOut.model_validate(each) for each in model.calibrations.fitted],
+        examples=[ExampleOut.model_validate(each) for each in model.examples],
         limits=LimitsOut(
             budget=settings.max_budget,
             question_chars=settings.max_question_chars,

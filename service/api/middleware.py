@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from service.errors import ServiceError, invalid_request
 from service.metrics import Metrics
+from service.page.routes import PAGE, PAGE_STATIC
 from service.settings import Settings
 
 __all__ = [
@@ -38,7 +39,8 @@ _LINGER_BYTES, _LINGER_SECONDS = 16 * 2**20, 3.0  # of a refused body, read afte
 _PROBES = frozenset({"/livez", "/readyz"})
 DOCS_STATIC = "/docs-static"
 # A browser cannot send a token when it opens a page; these describe the API and reveal nothing else.
-_DOCS = frozenset({"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
+_PAGES = frozenset({PAGE, "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
+_PAGE_FILES = (f"{DOCS_STATIC}/", f"{PAGE_STATIC}/")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _OUTCOMES = {
     401: "unauthorized",
@@ -119,7 +121,7 @@ class RequestMiddleware:
             self._record(scope, log_fields, status, time.perf_counter() - started)
 
     def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
-        is_open = path in _PROBES or path in _DOCS or path.startswith(f"{DOCS_STATIC}/")
+        is_open = path in _PROBES or path in _PAGES or path.startswith(_PAGE_FILES)
         is_open |= path == "/metrics" and not self._settings.protect_metrics
         if self._tokens and not is_open:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")

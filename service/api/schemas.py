@@ -16,6 +16,7 @@ __all__ = [
     "CandidateOut",
     "DiagnoseRequest",
     "DiagnoseResponse",
+    "ExampleOut",
     "HealthResponse",
     "LimitsOut",
     "ModelOut",
@@ -259,6 +260,13 @@ class CalibrationOut(_Out):
     budgets: tuple[int, int] = Field(description="The smallest and the largest fitted.")
 
 
+class ExampleOut(_Out):
+    """A question that the model is known to answer."""
+
+    question: str
+    answer: str
+
+
 class LimitsOut(_Out):
     """The largest values that a request may have."""
 
@@ -287,6 +295,7 @@ class ModelOut(_Out):
     results: dict[str, Any]
     samplers: list[SamplerInfoOut]
     calibrations: list[CalibrationOut]
+    examples: list[ExampleOut] = Field([], description="Questions that it is known to answer.")
     limits: LimitsOut
 
 

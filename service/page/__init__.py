@@ -1,0 +1,1 @@
+"""The playground: a page at `/` that asks the service as any other client does."""

@@ -1,0 +1,154 @@
+// Draws the vote while it grows and the answer once it is there.
+
+import { answerText, byId, el, percent, svg } from "./dom.js";
+
+const SHOWN = 10; // candidates; the others are counted in one line
+const REASONS = {
+  budget: "the whole budget was drawn",
+  certainty: "the leader was certain enough",
+  deadline: "the deadline passed",
+  unreadable: "no answer could be read",
+};
+const PHASES = ["queue", "prefill", "thoughts", "decode"];
+const RING = 2 * Math.PI * 26;
+
+export function showWaiting() {
+  byId("answer").replaceChildren(el("p", { class: "empty" }, "The first trajectories are thinking …"));
+}
+
+// Draws the candidates of a round event.
+export function showRound(event, view) {
+  const place = frame();
+  place.leader.replaceChildren(...leader(event.candidates[0], shareOf(event.candidates[0]), view));
+  drawBars(place.bars, event.candidates, view);
+}
+
+// Draws the response; `view` has the palette, the known truth and `again`, which asks with the same seed.
+export function showResult(response, view) {
+  const place = frame();
+  const winner = response.candidates[0] ?? { answer: null, share: 0 };
+  place.leader.replaceChildren(...leader(winner, confidenceOf(response), view));
+  drawBars(place.bars, response.candidates, view);
+  place.facts.replaceChildren(...facts(response, view));
+}
+
+// The parts of the answer card, kept between rounds so that bars grow instead of being drawn anew.
+function frame() {
+  const root = byId("answer");
+  if (!root.querySelector(".bars")) {
+    root.replaceChildren(
+      el("div", { class: "leader" }),
+      el("ol", { class: "bars", "aria-label": "Candidates" }),
+      el("dl", { class: "facts" }),
+    );
+  }
+  const find = (name) => root.querySelector(`.${name}`);
+  return { leader: find("leader"), bars: find("bars"), facts: find("facts") };
+}
+
+const shareOf = (candidate) => ({ value: candidate.share, title: `${percent(candidate.share)} of the vote`, text: "so far" });
+
+function confidenceOf(response) {
+  if (response.confidence_kind === "calibrated") {
+    return {
+      value: response.confidence,
+      title: `${percent(response.confidence)} likely right`,
+      text: "Calibrated: of answers with this value, about so many were right.",
+    };
+  }
+  return {
+    value: response.confidence,
+    title: `${percent(response.confidence)} of the vote`,
+    text: "This model, sampler and vote are not calibrated: it is a share, not a probability.",
+  };
+}
+
+function leader(winner, sure, view) {
+  const isNone = winner.answer === null;
+  const hue = view.palette.of(winner.answer);
+  const ring = svg(
+    "svg",
+    { viewBox: "0 0 64 64", class: hue, "aria-hidden": "true" },
+    svg("circle", { cx: 32, cy: 32, r: 26, class: "ring-track" }),
+    svg("circle", {
+      cx: 32, cy: 32, r: 26, class: "ring", transform: "rotate(-90 32 32)",
+      "stroke-dasharray": `${RING * sure.value} ${RING}`,
+    }),
+  );
+  return [
+    el("p", { class: `value ${hue}${isNone ? " none" : ""}`, id: "winner" }, isNone ? "no readable answer" : winner.answer),
+    el("div", { class: "sure" }, ring, el("div", {}, el("strong", {}, sure.title), el("span", {}, sure.text))),
+  ];
+}
+
+function drawBars(list, candidates, view) {
+  const held = new Map([...list.children].map((row) => [row.dataset.answer, row]));
+  const rows = candidates.slice(0, SHOWN).map((candidate) => {
+    const row = held.get(answerText(candidate.answer)) ?? bar(candidate.answer, view);
+    const isTrue = view.truth !== null && candidate.answer === view.truth;
+    row.querySelector(".count").replaceChildren(
+      el("b", {}, String(candidate.votes)),
+      ` ${candidate.votes === 1 ? "vote" : "votes"} · ${percent(candidate.share)} `,
+      ...(isTrue ? [el("span", { class: "true" }, "✓ true")] : []),
+    );
+    row.title = `mean confidence of its trajectories: ${candidate.confidence.toFixed(2)}`;
+    // Set after the row is in the document, so that a new bar grows too.
+    requestAnimationFrame(() => row.querySelector(".bar").style.setProperty("--share", candidate.share));
+    return row;
+  });
+  const others = candidates.slice(SHOWN);
+  if (others.length) {
+    const votes = others.reduce((sum, candidate) => sum + candidate.votes, 0);
+    rows.push(el("li", { class: "rest" }, `and ${others.length} more, ${votes} votes together`));
+  }
+  // Rows that stay are moved only if the order has changed: moving one would end its transition.
+  if (rows.some((row, place) => list.children[place] !== row) || list.children.length !== rows.length) {
+    list.replaceChildren(...rows);
+  }
+}
+
+const bar = (answer, view) =>
+  el(
+    "li",
+    { class: view.palette.of(answer), "data-answer": answerText(answer) },
+    el("span", { class: `name${answer === null ? " none" : ""}` }, answerText(answer)),
+    el("span", { class: "track" }, el("div", { class: "bar", "--share": 0 })),
+    el("span", { class: "count" }),
+  );
+
+function facts(response, view) {
+  const rows = [
+    ["Trajectories", `${response.budget_used} of ${response.budget}`],
+    ["Stopped because", REASONS[response.stop_reason] ?? response.stop_reason],
+    ["Sampler", response.sampler],
+    ["Seed", el("code", { id: "used-seed" }, String(response.seed)), again(response, view), view.note],
+  ];
+  if (typeof response.unfamiliar === "boolean") rows.push(["Familiarity", familiarity(response)]);
+  const found = rows.map(([name, ...values]) => el("div", {}, el("dt", {}, name), el("dd", {}, ...values)));
+  return [...found, times(response.timing_ms)];
+}
+
+const familiarity = ({ unfamiliar, familiarity }) =>
+  `${unfamiliar ? "unlike the questions it knows" : "like the questions it knows"}` +
+  (typeof familiarity === "number" ? ` (${percent(familiarity)})` : "");
+
+const again = (response, view) =>
+  el("button", { type: "button", class: "small", id: "again", onclick: () => view.again(response) }, "Same again");
+
+function times(timing) {
+  const parts = PHASES.map((name, place) => ({ name, ms: timing[name], hue: place ? `hue-${[5, 0, 2][place - 1]}` : "hue-none" }));
+  const stack = parts.map(({ ms, hue }) => el("i", { class: hue, "--part": Math.max(ms, 0.001) }));
+  const legend = parts.map(({ name, ms, hue }) =>
+    el("span", {}, el("i", { class: `dot ${hue}` }), `${name} ${milliseconds(ms)}`),
+  );
+  return el(
+    "div",
+    { class: "wide" },
+    el("dt", {}, "Time"),
+    el("dd", { class: "times" },
+      el("div", { class: "stack", "aria-hidden": "true" }, ...stack),
+      el("div", { class: "legend" }, ...legend, el("b", {}, `total ${milliseconds(timing.total)}`))),
+  );
+}
+
+const milliseconds = (ms) => (ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms.toFixed(ms < 10 ? 1 : 0)} ms`);
