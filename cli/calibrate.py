@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Device, Dtype, Model, Threads, load_reasoner
+from cli.options import Device, Dtype, ModelOrPanel, Threads, load_panel, load_reasoner
 
 if TYPE_CHECKING:
-    from latent.calibration import Calibrations
+    from collections.abc import Sequence
+
+    from latent.calibration import Calibration
+    from latent.panel_calibration import PanelCalibration
 
 __all__ = ["calibrate_command"]
 
 
 def calibrate_command(
-    model: Model,
+    model: ModelOrPanel,
     samplers: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +54,8 @@ def calibrate_command(
 ) -> None:
     """Fit the probability that a voted answer is right, from its share, confidence and budget.
 
-    Every vote is fitted from the same trajectories. /solve and gts solve --json then give this
+    Every vote is fitted from the same trajectories. Of a panel, the weights of its members are fitted
+    too; without them their shares add. /solve and gts solve --json then give this
     probability as the confidence, with confidence_kind "calibrated".
 
     [bold]Examples[/bold]
@@ -61,32 +65,45 @@ def calibrate_command(
     gts calibrate --model ./my-coconut --samplers gts --data held-out.jsonl --budgets 1,2,4,8,16
 
     gts calibrate --model cot-tiny --limit 300 --budgets 1,2,4,8,16 --out calibration.json
+
+    gts calibrate --model ./my-panel --budgets 1,2,4,8,16,32
     """
-    from latent.zoo import resolve_model
+    from latent.errors import InputError
+    from latent.panel_file import read_panel
+    from latent.zoo import find_panel, resolve_model
     from trainer.evaluation.calibration import (
         CalibrationRun,
         calibrate,
         parse_budgets,
         parse_samplers,
     )
+    from trainer.evaluation.panel_calibration import calibrate_panel
 
-    folder = resolve_model(model)
+    panel = find_panel(model)
+    folder = resolve_model(model) if panel is None else panel
     place = _place(model, folder, out)
+    if panel is not None:
+        if samplers is not None:
+            raise InputError("the members of a panel have their own samplers; leave --samplers out")
+        loaded = load_panel(model, device, dtype, threads)
+        run = CalibrationRun((), data, parse_budgets(budgets), limit=limit, seed=seed, out=place)
+        _print([("panel", one) for one in calibrate_panel(loaded, read_panel(panel), run)], place)
+        return
     specs = None if samplers is None else parse_samplers(samplers)
     asked = parse_budgets(budgets)
     reasoner = load_reasoner(model, device, dtype, threads)
     chosen = specs or (reasoner.sampler().spec,)
     run = CalibrationRun(chosen, data, asked, limit=limit, seed=seed, out=place)
-    _print(calibrate(reasoner, folder, run), place)
+    _print([(one.sampler, one) for one in calibrate(reasoner, folder, run).fitted], place)
 
 
 def _place(model: str, folder: Path, out: Path | None) -> Path:
     """The file to write; refused now, before hours of work, if it cannot be written."""
     from latent.calibration_file import FILE_NAME
     from latent.errors import InputError
-    from latent.zoo import embedded_models
+    from latent.zoo import embedded_models, embedded_panels
 
-    if out is None and model in embedded_models():
+    if out is None and model in {**embedded_models(), **embedded_panels()}:
         raise InputError(f"{model} is embedded and part of the installation; give --out FILE")
     place = out or folder / FILE_NAME
     place = place / FILE_NAME if place.is_dir() else place
@@ -95,7 +112,7 @@ def _place(model: str, folder: Path, out: Path | None) -> Path:
     return place
 
 
-def _print(calibrations: "Calibrations", place: Path) -> None:
+def _print(fitted: "Sequence[tuple[str, Calibration | PanelCalibration]]", place: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -104,9 +121,9 @@ def _print(calibrations: "Calibrations", place: Path) -> None:
         table.add_column(title)
     for title in ("ECE", "ECE of the share", "questions", "budgets"):
         table.add_column(title, justify="right")
-    for one in calibrations.fitted:
+    for sampler, one in fitted:
         table.add_row(
-            one.sampler,
+            sampler,
             one.vote,
             f"{one.ece:.3f}",
             f"{one.share_ece:.3f}",

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Device, Dtype, Json, Model, Threads, load_reasoner
+from cli.options import Device, Dtype, Json, ModelOrPanel, Threads, load_panel, load_reasoner
 from latent.errors import InputError
 from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from service.api.schemas import SolveResponse
+    from latent.solved import Solved
+    from service.api.schemas import CandidateOut, SolveResponse
 
 _BAR_WIDTH = 24
 # Offered by shell completion.
@@ -30,6 +31,8 @@ gts solve "{_QUESTION}"
 gts solve "…" -n 32 --sampler gts --vote confidence --seed 7
 
 gts solve - -n 128 --sampler dropout:0.1 --json < question.txt
+
+gts solve "…" -n 32 --model panel-tiny
 
 gts solve "…" -n 32 --url http://127.0.0.1:8000
 """
@@ -53,7 +56,7 @@ def solve_command(
             "Without it: gts, or token for a text reasoner.",
         ),
     ] = None,
-    model: Model = DEFAULT_MODEL,
+    model: ModelOrPanel = DEFAULT_MODEL,
     seed: Annotated[int | None, typer.Option(help="Drawn, and printed, when absent.")] = None,
     vote: Annotated[
         str,
@@ -108,9 +111,8 @@ def solve_command(
             "include_deterministic": include_deterministic,
         }
         if url is None:
-            reasoner = load_reasoner(model, device, dtype, threads)
             response = solve_response(
-                reasoner.solve(text, **common),
+                _solve(text, model, common, device, dtype, threads),
                 request_id=f"solve-{secrets.token_hex(8)}",
                 with_trajectories=trajectories,
             )
@@ -127,6 +129,25 @@ def solve_command(
 
 
 solve_command.__doc__ = f"{solve_command.__doc__}\n{_EXAMPLES}"
+
+
+def _solve(
+    question: str,
+    model: str,
+    options: dict[str, Any],
+    device: str,
+    dtype: str,
+    threads: int | None,
+) -> "Solved":
+    """Solve a question here, with the reasoner or the panel that --model names."""
+    from latent.zoo import find_panel
+
+    if find_panel(model) is None:
+        return load_reasoner(model, device, dtype, threads).solve(question, **options)
+    if options.pop("sampler") is not None:
+        raise InputError("the members of a panel have their own samplers; leave --sampler out")
+    del options["include_deterministic"]  # every member's first trajectory is its deterministic one
+    return load_panel(model, device, dtype, threads).solve(question, **options)
 
 
 def _is_typed(context: typer.Context, name: str) -> bool:
@@ -160,6 +181,8 @@ def _print(response: "SolveResponse") -> None:
         table.add_column(title, justify=justify)  # type: ignore[arg-type]
     table.add_column("", justify="right")
     table.add_column("confidence", justify="right")
+    if response.members is not None:
+        table.add_column("voters")
     for place, candidate in enumerate(response.candidates):
         style = "bold green" if place == 0 else ""
         filled = round(candidate.share * _BAR_WIDTH)
@@ -171,6 +194,7 @@ def _print(response: "SolveResponse") -> None:
             Text("█" * filled + "░" * (_BAR_WIDTH - filled), style=style),
             f"{candidate.share:.0%}",
             f"{candidate.confidence:.2f}",
+            *([_voters(candidate)] if response.members is not None else []),
         )
     console.print(table)
     for trajectory in response.trajectories or ():
@@ -180,13 +204,27 @@ def _print(response: "SolveResponse") -> None:
         )
     if response.confidence_kind == "calibrated":
         console.print(f"right with probability {response.confidence:.0%}", highlight=False)
+    for member in response.members or ():
+        console.print(
+            Text(
+                f"{member.member}  {member.usage.trajectories} trajectories  "
+                f"{member.usage.answer_tokens} tokens  {member.timing_ms.total:.0f} ms",
+                style="dim",
+            )
+        )
     usage = response.usage
+    sampler = f"  sampler {response.sampler}" if response.members is None else ""
     console.print(
         Text(
-            f"{response.model}  sampler {response.sampler}  seed {response.seed}  "
+            f"{response.model}{sampler}  seed {response.seed}  "
             f"budget {response.budget}  {usage.thoughts} thoughts  {usage.answer_tokens} tokens  "
             f"{response.timing_ms.total:.0f} ms",
             style="dim",
         ),
         soft_wrap=True,
     )
+
+
+def _voters(candidate: "CandidateOut") -> str:
+    votes = candidate.members or {}
+    return "  ".join(f"{member.partition(':')[0]} {count}" for member, count in votes.items())

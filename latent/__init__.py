@@ -6,15 +6,16 @@
     solution = reasoner.solve("Ivan has 88 apples …", budget=32, sampler="gts", seed=7)
     print(solution.answer, solution.confidence, solution.candidates)
 
-Importing this package imports no torch; `load` does.
+Importing this package imports no torch; `load` and `load_panel` do.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from latent.reasoner import Reasoner
+    from latent.reasoner_panel import ReasonerPanel
 
-__all__ = ["load"]
+__all__ = ["load", "load_panel"]
 
 
 def load(model: str, *, device: str = "auto", dtype: str = "auto") -> "Reasoner":
@@ -29,3 +30,10 @@ def load(model: str, *, device: str = "auto", dtype: str = "auto") -> "Reasoner"
 
     folder, where = resolve_model(model).resolve(), resolve_device(device)
     return load_reasoner(folder, device=str(where), dtype=resolve_dtype(dtype, where))
+
+
+def load_panel(panel: str, *, device: str = "auto", dtype: str = "auto") -> "ReasonerPanel":
+    """Load an embedded panel by its name, or a panel folder, with all of its reasoners."""
+    from latent.reasoner_panel import load_panel_files
+
+    return load_panel_files(panel, device=device, dtype=dtype)

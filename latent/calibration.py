@@ -107,9 +107,14 @@ class Confidence:
 
 
 def confidence_of(tally: Tally, calibration: Calibration | None) -> Confidence:
-    """Calibrated probability that the winner is right; its vote share without a calibration."""
+    """Calibrated probability that the winner is right; its vote share without a calibration.
+
+    The tally of a calibrated panel has the probability already.
+    """
     if tally.winner.answer is None:  # an unparsable answer is not right
         return Confidence(0.0, "share" if calibration is None else "calibrated")
+    if tally.probability is not None:
+        return Confidence(tally.probability, "calibrated")
     if calibration is None:
         return Confidence(tally.winner.share, "share")
     return Confidence(calibration.probability(evidence_of(tally)), "calibrated")

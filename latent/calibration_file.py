@@ -3,15 +3,13 @@
 The file is not part of the reasoner's fingerprint; it names the fingerprint that it was fitted for.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from latent.calibration import Calibration, Calibrations, Coefficients, calibrated_name
 from latent.errors import FormatError, GtsError, MismatchError
-from latent.files import read_json, write_json
+from latent.files import checked_fields, checked_number, checked_type, read_json, write_json
 from latent.folders import DEFAULT_SAMPLER, sampler_folders, weights_digest
 from latent.specs import SamplerSpec
 from latent.votes import parse_vote
@@ -67,11 +65,11 @@ def read_calibrations(path: Path) -> Calibrations:
     """Read `calibration.json`; errors name the field."""
     data = read_json(path)
     try:
-        values = _fields(data, ("format", "reasoner_fingerprint", "fitted"), "")
+        values = checked_fields(data, ("format", "reasoner_fingerprint", "fitted"), "")
         if values["format"] != FORMAT_VERSION:
             raise ValueError(f"format {values['format']!r} is not {FORMAT_VERSION}")
-        fingerprint = _typed(values["reasoner_fingerprint"], str, "reasoner_fingerprint")
-        rows = _typed(values["fitted"], list, "fitted")
+        fingerprint = checked_type(values["reasoner_fingerprint"], str, "reasoner_fingerprint")
+        rows = checked_type(values["fitted"], list, "fitted")
         fitted = tuple(_calibration(row, f"fitted[{n}].") for n, row in enumerate(rows))
         keys = [(one.sampler, one.vote) for one in fitted]
         if len(set(keys)) < len(keys):
@@ -82,52 +80,29 @@ def read_calibrations(path: Path) -> Calibrations:
 
 
 def _calibration(data: Any, at: str) -> Calibration:
-    values = _fields(data, [field.name for field in fields(Calibration)], at)
+    values = checked_fields(data, [field.name for field in fields(Calibration)], at)
     for name, kind in (("sampler", str), ("vote", str), ("data", str)):
-        _typed(values[name], kind, at + name)
+        checked_type(values[name], kind, at + name)
     values["sampler"] = calibrated_name(SamplerSpec.parse(values["sampler"]))
     values["vote"] = parse_vote(values["vote"])
     if values["sampler_fingerprint"] is not None:
-        _typed(values["sampler_fingerprint"], str, f"{at}sampler_fingerprint")
+        checked_type(values["sampler_fingerprint"], str, f"{at}sampler_fingerprint")
     values["coefficients"] = _coefficients(values["coefficients"], f"{at}coefficients")
-    budgets = _typed(values["budgets"], list, f"{at}budgets")
+    budgets = checked_type(values["budgets"], list, f"{at}budgets")
     if [type(budget) for budget in budgets] != [int, int] or not 1 <= budgets[0] <= budgets[1]:
         raise ValueError(f"{at}budgets must be the smallest and the largest, as in [1, 64]")
     values["budgets"] = tuple(budgets)
     for name in ("ece", "share_ece"):
-        if not 0 <= _number(values[name], at + name) <= 1:
+        if not 0 <= checked_number(values[name], at + name) <= 1:
             raise ValueError(f"{at}{name} must be between 0 and 1")
     for name in ("questions", "seed"):
-        _typed(values[name], int, at + name)
+        checked_type(values[name], int, at + name)
     return Calibration(**values)
 
 
 def _coefficients(data: Any, at: str) -> Coefficients:
-    values = _fields(data, [field.name for field in fields(Coefficients)], f"{at}.")
+    values = checked_fields(data, [field.name for field in fields(Coefficients)], f"{at}.")
     for name, value in values.items():
-        if _number(value, f"{at}.{name}") < 0 and name in Coefficients.MONOTONE:
+        if checked_number(value, f"{at}.{name}") < 0 and name in Coefficients.MONOTONE:
             raise ValueError(f"{at}.{name} must not be negative")
     return Coefficients(**values)
-
-
-def _fields(data: Any, names: Sequence[str], at: str) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise ValueError(f"{at.rstrip('.') or 'the file'} must be an object")
-    missing, unknown = [n for n in names if n not in data], sorted(set(data) - set(names))
-    if missing or unknown:
-        what = f"{at}{missing[0]} is missing" if missing else f"{at}{unknown[0]} is unknown"
-        raise ValueError(what)
-    return dict(data)
-
-
-def _typed(value: Any, kind: type, at: str) -> Any:
-    if type(value) is not kind:
-        names = {str: "a text", int: "a whole number", list: "a list"}
-        raise ValueError(f"{at} must be {names[kind]}")
-    return value
-
-
-def _number(value: Any, at: str) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{at} must be a finite number")
-    return float(value)

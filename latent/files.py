@@ -1,16 +1,20 @@
-"""Files on disk: atomic writes, and safetensors headers read without trusting them."""
+"""Files on disk: atomic writes, and JSON and safetensors headers read without trusting them."""
 
 import hashlib
 import json
+import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from latent.errors import FormatError, NotFoundError
 
 __all__ = [
+    "checked_fields",
+    "checked_number",
+    "checked_type",
     "load_tensors",
     "raw_tensors",
     "read_json",
@@ -73,6 +77,32 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not readable JSON: {error}") from error
+
+
+def checked_fields(data: Any, names: Sequence[str], at: str) -> dict[str, Any]:
+    """The fields of a JSON object that must have exactly these; a ValueError names the wrong one."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{at.rstrip('.') or 'the file'} must be an object")
+    missing, unknown = [n for n in names if n not in data], sorted(set(data) - set(names))
+    if missing or unknown:
+        what = f"{at}{missing[0]} is missing" if missing else f"{at}{unknown[0]} is unknown"
+        raise ValueError(what)
+    return dict(data)
+
+
+def checked_type(value: Any, kind: type, at: str) -> Any:
+    """A JSON value of this type, or a ValueError."""
+    if type(value) is not kind:
+        names = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
+        raise ValueError(f"{at} must be {names[kind]}")
+    return value
+
+
+def checked_number(value: Any, at: str) -> float:
+    """A finite number, or a ValueError."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{at} must be a finite number")
+    return float(value)
 
 
 def read_weight_map(index: Path) -> dict[str, str]:

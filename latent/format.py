@@ -5,6 +5,7 @@ from typing import Any, Literal, get_args
 
 from latent.errors import FormatError, InputError, SpecError
 from latent.specs import SamplerSpec
+from latent.votes import VoteKind
 
 __all__ = ["AnswerReading", "PromptFormat", "ReasonerFormat", "ReasonerKind", "parse_reading"]
 
@@ -166,6 +167,15 @@ class ReasonerFormat:
             )
         if "projection" in (spec.sites or ()) and self.projection is None:
             raise SpecError(f"{name} has no projection to drop in", param="sampler")
+
+    def check_vote(self, vote: VoteKind, name: str) -> None:
+        """Refuse a vote that needs what this kind of reasoner, called `name`, does not have."""
+        if vote == "centroid" and not self.is_latent:
+            raise InputError(
+                f"vote 'centroid' needs thoughts, and {name} reasons in text; use majority, "
+                "confidence or best",
+                param="vote",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Convert to what `reasoner.json` holds."""

@@ -3,7 +3,6 @@
 import secrets
 import time
 
-from latent.errors import InputError
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from latent.samplers import Sampler
@@ -26,12 +25,7 @@ def solve(
 ) -> Solved:
     """Draw `budget` trajectories of a question and let them vote; see `Reasoner.solve`."""
     kind = parse_vote(vote)
-    if kind == "centroid" and not reasoner.format.is_latent:
-        raise InputError(
-            f"vote 'centroid' needs thoughts, and {reasoner.name} reasons in text; use majority, "
-            "confidence or best",
-            param="vote",
-        )
+    reasoner.format.check_vote(kind, reasoner.name)
     used = sampler if isinstance(sampler, Sampler) else reasoner.sampler(sampler)
     effective = used.spec.effective_budget(budget)
     indices = budget_indices(effective, include_deterministic=include_deterministic)
@@ -45,7 +39,7 @@ def solve(
         seed=seed,
         budget=budget,
         prompt_tokens=done.prefix.length,
-        thoughts=reasoner.format.thoughts,
+        thoughts=reasoner.format.thoughts * len(indices),
         answer_tokens=sum(len(each.tokens) for each in done.trajectories),
         trajectories=done.trajectories,
         tally=tally(done.trajectories, kind),

@@ -9,22 +9,35 @@ from latent.calibration import Calibration, confidence_of
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Candidate, Tally
 
-__all__ = ["EndedBy", "Solved", "StopReason"]
+__all__ = ["EndedBy", "MemberWork", "Solved", "StopReason"]
 
 EndedBy = Literal["budget", "certainty", "deadline"]
 StopReason = Literal["budget", "certainty", "deadline", "unreadable"]
 
 
 @dataclass(frozen=True)
+class MemberWork:
+    """What one member of a panel did for an answer."""
+
+    member: str
+    trajectories: int
+    prompt_tokens: int
+    thoughts: int
+    answer_tokens: int
+    timing: Timing
+    queue_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Solved:
-    """What `Reasoner.solve` and the service return, before it is put into JSON."""
+    """What `Reasoner.solve`, `ReasonerPanel.solve` and the service return, before it becomes JSON."""
 
     model: str
     sampler: str
     seed: int
     budget: int
     prompt_tokens: int
-    thoughts: int  # K, of one trajectory
+    thoughts: int  # of all trajectories
     answer_tokens: int  # of all trajectories
     trajectories: Sequence[Trajectory]
     tally: Tally
@@ -33,6 +46,7 @@ class Solved:
     queue_seconds: float = 0.0
     ended_by: EndedBy = "budget"
     calibration: Calibration | None = None
+    members: tuple[MemberWork, ...] | None = None  # of a panel
 
     @property
     def answer(self) -> str | None:

@@ -30,6 +30,9 @@ class Trajectory:
     answer_start: int | None
     # (D,), for the centroid vote; None for a text reasoner. Not compared: arrays have no one equality.
     final_thought: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    # Of a panel, whose trajectories are numbered in its own order: who drew it, and its index there.
+    member: str | None = None
+    member_index: int | None = None
 
     @property
     def confidence(self) -> float:

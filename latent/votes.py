@@ -1,6 +1,7 @@
 """The four votes: trajectories in, ranked candidates out. Needs no torch."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, get_args
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from latent.errors import InputError
 from latent.trajectory import Trajectory
 
-__all__ = ["Candidate", "Tally", "VoteKind", "parse_vote", "tally"]
+__all__ = ["Candidate", "Tally", "VoteKind", "certainty_of", "parse_vote", "rank", "tally"]
 
 VoteKind = Literal["majority", "confidence", "best", "centroid"]
 
@@ -27,6 +28,7 @@ class Candidate:
     share: float
     confidence: float
     trajectories: tuple[int, ...]
+    members: Mapping[str, int] | None = None  # of a panel: the votes by member
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Tally:
 
     kind: VoteKind
     candidates: tuple[Candidate, ...]
+    probability: float | None = None  # that the winner is right, of a calibrated panel
 
     @property
     def winner(self) -> Candidate:
@@ -75,10 +78,30 @@ def tally(trajectories: Sequence[Trajectory], kind: VoteKind = "majority") -> Ta
         )
         for answer, group in groups.items()
     ]
-    candidates.sort(
-        key=lambda c: (c.answer is None, -c.share, -c.votes, -c.confidence, c.trajectories)
-    )
+    candidates.sort(key=rank)
     return Tally(kind, tuple(candidates))
+
+
+def rank(candidate: Candidate) -> tuple[object, ...]:
+    """Sort key that puts the winner first: by share, votes, confidence, then the lowest trajectory."""
+    c = candidate
+    return c.answer is None, -c.share, -c.votes, -c.confidence, c.trajectories
+
+
+def certainty_of(candidates: Sequence[Candidate]) -> float:
+    """Posterior probability that the winner beats the others, from a flat prior.
+
+    With a votes, and b for the one that has the most of the others, that is P(p > ½) for
+    p ~ Beta(a + 1, b + 1), which for whole numbers is the binomial tail P(X ≤ a),
+    X ~ Binomial(a + b + 1, ½). Unparsable answers are not counted.
+    """
+    votes = [candidate.votes for candidate in candidates if candidate.answer is not None]
+    if not votes:
+        return 0.0
+    winner, other = votes[0], max(votes[1:], default=0)
+    n = winner + other + 1
+    below = sum(math.comb(n, i) for i in range(winner + 1))
+    return below / (1 << n)
 
 
 _Score = Callable[[Sequence[Trajectory]], float]

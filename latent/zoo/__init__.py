@@ -1,4 +1,4 @@
-"""The embedded reasoners; resolves the names and paths of reasoners and samplers to folders."""
+"""The embedded reasoners and panels; resolves names and paths of reasoners, panels and samplers."""
 
 from pathlib import Path
 
@@ -6,7 +6,14 @@ from latent.errors import NotFoundError
 from latent.folders import DEFAULT_SAMPLER, sampler_folders
 from latent.specs import SamplerSpec
 
-__all__ = ["DEFAULT_MODEL", "embedded_models", "resolve_model", "resolve_sampler"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "embedded_models",
+    "embedded_panels",
+    "find_panel",
+    "resolve_model",
+    "resolve_sampler",
+]
 
 DEFAULT_MODEL = "coconut-tiny"
 
@@ -17,6 +24,19 @@ def embedded_models() -> dict[str, Path]:
     return {folder.parent.name: folder.parent for folder in folders}
 
 
+def embedded_panels() -> dict[str, Path]:
+    """List the panels that come with the package, by name."""
+    folders = sorted(Path(__file__).parent.glob("*/panel.json"))
+    return {folder.parent.name: folder.parent for folder in folders}
+
+
+def find_panel(name_or_path: str) -> Path | None:
+    """Find a panel: an embedded one by name, else a folder; None if it is no panel."""
+    folder = embedded_panels().get(name_or_path, Path(name_or_path))
+    is_panel = name_or_path not in embedded_models() and (folder / "panel.json").is_file()
+    return folder if is_panel else None
+
+
 def resolve_model(name_or_path: str) -> Path:
     """Find a reasoner: an embedded one by name, else a folder."""
     embedded = embedded_models()
@@ -25,6 +45,11 @@ def resolve_model(name_or_path: str) -> Path:
     folder = Path(name_or_path)
     if (folder / "reasoner.json").is_file():
         return folder
+    if find_panel(name_or_path) is not None:
+        raise NotFoundError(
+            f"{name_or_path!r} is a panel of several reasoners; give one reasoner here",
+            param="model",
+        )
     known = ", ".join(embedded) or "none are embedded"
     what = "has no reasoner.json" if folder.is_dir() else "is neither embedded nor a folder"
     raise NotFoundError(

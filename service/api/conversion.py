@@ -6,8 +6,8 @@ from typing import Literal
 
 from latent.errors import InputError, SpecError
 from latent.folders import sampler_spec
-from latent.solved import Solved
-from latent.trajectory import DETERMINISTIC, budget_indices
+from latent.solved import MemberWork, Solved
+from latent.trajectory import DETERMINISTIC, Timing, budget_indices
 from latent.votes import Tally
 from service.api.schemas import (
     CalibrationOut,
@@ -15,6 +15,7 @@ from service.api.schemas import (
     DiagnoseRequest,
     ExampleOut,
     LimitsOut,
+    MemberOut,
     ModelOut,
     SamplerInfoOut,
     SolveRequest,
@@ -107,7 +108,7 @@ def diagnose_jobs(
 
 def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) -> SolveResponse:
     """Make the response of a solved question, the same for the API and `gts solve --json`."""
-    count, timing = len(solved.trajectories), solved.timing
+    count = len(solved.trajectories)
     shown = None
     if with_trajectories:
         shown = [TrajectoryOut.model_validate(each) for each in solved.trajectories]
@@ -126,18 +127,33 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
         candidates=candidates_out(solved.tally),
         usage=UsageOut(
             prompt_tokens=solved.prompt_tokens,
-            thoughts=solved.thoughts * count,
+            thoughts=solved.thoughts,
             answer_tokens=solved.answer_tokens,
             trajectories=count,
         ),
-        timing_ms=TimingOut(
-            queue=solved.queue_seconds * 1e3,
-            prefill=timing.prefill * 1e3,
-            thoughts=timing.thoughts * 1e3,
-            decode=timing.decode * 1e3,
-            total=solved.total_seconds * 1e3,
-        ),
+        timing_ms=_timing_out(solved.timing, solved.queue_seconds, solved.total_seconds),
+        members=None if solved.members is None else [_member_out(one) for one in solved.members],
         trajectories=shown,
+    )
+
+
+def _member_out(work: MemberWork) -> MemberOut:
+    timing = work.timing
+    seconds = timing.prefill + timing.thoughts + timing.decode
+    return MemberOut(
+        member=work.member,
+        usage=UsageOut.model_validate(work),
+        timing_ms=_timing_out(timing, work.queue_seconds, seconds),
+    )
+
+
+def _timing_out(timing: Timing, queue_seconds: float, total_seconds: float) -> TimingOut:
+    return TimingOut(
+        queue=queue_seconds * 1e3,
+        prefill=timing.prefill * 1e3,
+        thoughts=timing.thoughts * 1e3,
+        decode=timing.decode * 1e3,
+        total=total_seconds * 1e3,
     )
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "ExampleOut",
     "HealthResponse",
     "LimitsOut",
+    "MemberOut",
     "ModelOut",
     "ModelsResponse",
     "RoundEvent",
@@ -127,7 +128,12 @@ class CandidateOut(_Out):
     votes: int
     share: float = Field(description="Its part of the score under the chosen vote, 0 to 1.")
     confidence: float = Field(description="Mean confidence of its trajectories.")
-    trajectories: list[int] = Field(description="Indices; -1 is the deterministic trajectory.")
+    trajectories: list[int] = Field(
+        description="Indices; -1 is the deterministic trajectory. Of a panel: in the panel's order."
+    )
+    members: dict[str, int] | None = Field(
+        None, description="Of a panel: who voted for it, with how many trajectories."
+    )
 
 
 class UsageOut(_Out):
@@ -161,6 +167,19 @@ class TrajectoryOut(_Out):
         description="Mean log-probability of the answer's tokens, with end-of-text."
     )
     confidence: float = Field(description="exp(logprob).")
+    member: str | None = Field(None, description="Of a panel: the member that drew it.")
+    member_index: int | None = Field(
+        None,
+        description="Of a panel: its index among the member's own; -1 is the deterministic one.",
+    )
+
+
+class MemberOut(_Out):
+    """What one member of a panel did for the answer."""
+
+    member: str = Field(description="Model and sampler, as in `coconut-tiny:gts`.")
+    usage: UsageOut
+    timing_ms: TimingOut = Field(description="`total` is the sum of prefill, thoughts and decode.")
 
 
 class SolveResponse(_Out):
@@ -185,6 +204,9 @@ class SolveResponse(_Out):
     candidates: list[CandidateOut]
     usage: UsageOut
     timing_ms: TimingOut
+    members: list[MemberOut] | None = Field(
+        None, description="Of a panel: the work of each member, in the order of the panel."
+    )
     trajectories: list[TrajectoryOut] | None = None
 
 

@@ -1,22 +1,21 @@
 """One question in the engine, from admission to its answer. Bookkeeping on the event loop, no I/O."""
 
 import asyncio
-import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from latent.calibration import Calibration
 from latent.solved import EndedBy, Solved
 from latent.trajectory import Timing, Trajectory
-from latent.votes import Candidate, Tally, VoteKind, tally
+from latent.votes import Tally, VoteKind, certainty_of, tally
 from service.engine.messages import Group, Kind, LaneReport, Task
 from service.errors import DeadlineError, ServiceError
 
-__all__ = ["BLOCK", "Job", "certainty_of", "checkpoints"]
+__all__ = ["BLOCK", "Job", "checkpoints"]
 
 # Lanes are scheduled in blocks of this many, so that a budget of 128 and one of 4 share a round.
 BLOCK = 16
@@ -155,7 +154,7 @@ class Job:
             seed=self.seed,
             budget=self.budget,
             prompt_tokens=self.prompt_tokens,
-            thoughts=self.thoughts,
+            thoughts=self.thoughts * count,
             answer_tokens=sum(self._answer_tokens[index] for index in used),
             trajectories=[self._done[index] for index in used],
             tally=self._tally(count),
@@ -173,18 +172,3 @@ def checkpoints(budget: int) -> Iterator[int]:
     while count < budget:
         yield count
         count *= 2
-
-
-def certainty_of(candidates: Sequence[Candidate]) -> float:
-    """Posterior probability that the leader beats the runner-up, from a flat prior.
-
-    With a and b votes that is P(p > ½) for p ~ Beta(a + 1, b + 1), which for whole numbers is the
-    binomial tail P(X ≤ a), X ~ Binomial(a + b + 1, ½). Unparsable answers are not counted.
-    """
-    votes = sorted((c.votes for c in candidates if c.answer is not None), reverse=True)
-    if not votes:
-        return 0.0
-    leader, runner_up = votes[0], votes[1] if len(votes) > 1 else 0
-    n = leader + runner_up + 1
-    below = sum(math.comb(n, i) for i in range(leader + 1))
-    return below / (1 << n)

@@ -36,6 +36,36 @@ def test_a_calibrated_folder_solves_with_a_probability(
     assert response.confidence_kind == "calibrated"
 
 
+def test_a_calibrated_panel_solves_with_a_probability(
+    gts: Gts, folder: Path, tmp_path: Path
+) -> None:
+    rows = [{"question": f"{QUESTIONS[0]} {n}", "answer": n} for n in range(50)]
+    data = tmp_path / "held-out.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samplers = ("gts", "gaussian:1.0")
+    members = [{"model": str(folder), "sampler": sampler, "share": 1} for sampler in samplers]
+    panel = tmp_path / "both"
+    panel.mkdir()
+    described = {"format": 1, "members": members, "split": "fixed", "sure": 0.9}
+    (panel / "panel.json").write_text(json.dumps(described))
+    ask = ("solve", QUESTIONS[0], "-n", 4, "-m", panel, "--seed", 3, "--json", "--trajectories")
+    before = SolveResponse.model_validate_json(gts(*ask)[1])
+    assert before.confidence_kind == "share"
+    words = ("--data", data, "--budgets", "1,2,4", "--threads", 1)
+    code, out, err = gts("calibrate", "--model", panel, *words)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == str(panel / FILE_NAME)
+    after = SolveResponse.model_validate_json(gts(*ask)[1])
+    assert after.confidence_kind == "calibrated"
+    assert after.trajectories == before.trajectories
+    labels = ["counting:gts", "counting:gaussian:1.0"]
+    assert [each.member for each in after.trajectories or ()] == labels * 2
+    assert [each.member_index for each in after.trajectories or ()] == [-1, -1, 0, 0]
+    assert [each.usage.trajectories for each in after.members or ()] == [2, 2]
+    code, _, err = gts("calibrate", "--model", panel, "--samplers", "gts", *words)
+    assert (code, err.count("leave --samplers out")) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

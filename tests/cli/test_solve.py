@@ -68,6 +68,17 @@ def test_solve_json_is_the_services_schema_and_reproducible(gts: Gts, folder: Pa
     assert [t.index for t in first.trajectories or ()] == list(range(8))
 
 
+def test_a_panel_shows_who_voted_and_what_each_member_did(gts: Gts) -> None:
+    words = ("solve", QUESTIONS[0], "-n", 6, "--model", "panel-tiny", "--seed", 3)
+    code, out, err = gts(*words)
+    assert (code, err) == (0, "")
+    assert "voters" in out
+    assert "right with probability" in out
+    assert "cot-tiny:token:1.0" in out
+    code, _, err = gts(*words, "--sampler", "gts")
+    assert (code, err.count("leave --sampler out")) == (2, 1)
+
+
 def test_a_seed_is_drawn_and_told_when_absent(gts: Gts, folder: Path) -> None:
     words = ("solve", QUESTIONS[0], "-n", 2, "--model", folder, "--json")
     seeds = {json.loads(gts(*words)[1])["seed"] for _ in range(2)}

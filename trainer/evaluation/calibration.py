@@ -41,12 +41,15 @@ __all__ = [
     "CalibrationRun",
     "Judged",
     "calibrate",
+    "encoded",
     "fit",
+    "held_out",
     "judged_votes",
     "out_of_fold",
     "parse_budgets",
     "parse_samplers",
     "question_weights",
+    "warn_of_few",
 ]
 
 HELD_OUT = f"{EMBEDDED}:validation"
@@ -71,12 +74,17 @@ _IS_MONOTONE = np.array([field.name in Coefficients.MONOTONE for field in fields
 class CalibrationRun:
     """Settings of `gts calibrate`."""
 
-    samplers: tuple[SamplerSpec, ...]
+    samplers: tuple[SamplerSpec, ...]  # none for a panel, whose members have theirs
     data: str
     budgets: tuple[int, ...]  # ascending
     limit: int
     seed: int
     out: Path
+
+    @property
+    def data_name(self) -> str:
+        """The data as a calibration names it: without the folder of a file."""
+        return self.data if self.data == HELD_OUT else Path(self.data).name
 
     def budgets_of(self, sampler: Sampler) -> tuple[int, ...]:
         """Budgets to fit; without perturbations all trajectories are equal, so 1 is enough."""
@@ -98,16 +106,12 @@ def calibrate(reasoner: Reasoner, folder: Path, run: CalibrationRun) -> Calibrat
         load_sampler(reasoner, spec, resolve_sampler(folder, spec)) for spec in run.samplers
     ]
     kept, dropped = _existing(reasoner, folder, run)
-    rows = _held_out(run)
+    rows = held_out(run)
     fitted: list[Calibration] = []
     with Progress(len(rows) * len(samplers), 0, "calibrating") as progress:
         for text in dropped:
             progress.note(f"{run.out}: drops {text}")
-        if len(rows) < RELIABLE_QUESTIONS:
-            progress.note(
-                f"warning: {len(rows)} questions give a rough calibration; use "
-                f"{RELIABLE_QUESTIONS} or more"
-            )
+        warn_of_few(rows, progress)
         for place, sampler in enumerate(samplers):
             drawn = _roll_out(reasoner, sampler, rows, run, progress, done=place * len(rows))
             fitted += _calibrate_sampler(reasoner, folder, sampler, rows, run, drawn)
@@ -163,7 +167,8 @@ def parse_samplers(text: str) -> tuple[SamplerSpec, ...]:
     return tuple(SamplerSpec.parse(name) for name in dict.fromkeys(map(calibrated_name, specs)))
 
 
-def _held_out(run: CalibrationRun) -> list[Row]:
+def held_out(run: CalibrationRun) -> list[Row]:
+    """Load the questions to calibrate on; refuse those that are for another use, and too few."""
     if run.data.partition(":")[0] == EMBEDDED and run.data != HELD_OUT:
         raise InputError(
             f"{run.data} is not held out for choosing; use {HELD_OUT} or a file", param="data"
@@ -175,6 +180,15 @@ def _held_out(run: CalibrationRun) -> list[Row]:
             param="data",
         )
     return rows
+
+
+def warn_of_few(rows: Sequence[Row], progress: Progress) -> None:
+    """Say so if a calibration on these questions is rough."""
+    if len(rows) < RELIABLE_QUESTIONS:
+        progress.note(
+            f"warning: {len(rows)} questions give a rough calibration; use "
+            f"{RELIABLE_QUESTIONS} or more"
+        )
 
 
 def _existing(
@@ -247,7 +261,7 @@ def _calibration(
         ece=expected_calibration_error(out_of_fold(judged, budgets), is_right, weights),
         share_ece=expected_calibration_error(shares, is_right, weights),
         questions=questions,
-        data=run.data if run.data == HELD_OUT else Path(run.data).name,
+        data=run.data_name,
         seed=run.seed,
     )
 
@@ -262,7 +276,7 @@ def _roll_out(
     done: int,
 ) -> Iterator[tuple[int, Sequence[Trajectory]]]:
     """Trajectories: the deterministic trajectory and the samples of each question, shortest first."""
-    prompts = [_prompt(reasoner, row, number) for number, row in enumerate(rows)]
+    prompts = [encoded(reasoner, row, number) for number, row in enumerate(rows)]
     order = sorted(range(len(rows)), key=lambda number: len(prompts[number]))
     indices = (DETERMINISTIC, *range(run.budgets_of(sampler)[-1]))
     for first in range(0, len(order), _CHUNK_SIZE):
@@ -273,7 +287,8 @@ def _roll_out(
         progress.show(done + first + len(numbers), {"sampler": str(sampler.spec)})
 
 
-def _prompt(reasoner: Reasoner, row: Row, number: int) -> tuple[int, ...]:
+def encoded(reasoner: Reasoner, row: Row, number: int) -> tuple[int, ...]:
+    """Encode a question of the data; the error of one that does not fit says which it is."""
     try:
         return reasoner.encode(row.question)
     except InputError as error:

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from latent.votes import Candidate
-from service.engine.job import certainty_of, checkpoints
+from latent.votes import Candidate, certainty_of
+from service.engine.job import checkpoints
 
 
 def votes(*counts: int, unreadable: int = 0) -> list[Candidate]:
@@ -37,5 +37,6 @@ def test_unreadable_answers_are_no_candidates() -> None:
     assert certainty_of(votes(unreadable=4)) == 0.0
 
 
-def test_the_order_of_the_candidates_does_not_matter() -> None:
-    assert certainty_of(votes(1, 7, 2)) == certainty_of(votes(7, 2, 1))
+def test_the_winner_is_the_first_and_its_rival_has_the_most_votes_of_the_others() -> None:
+    assert certainty_of(votes(7, 1, 2)) == certainty_of(votes(7, 2, 1)) == certainty_of(votes(7, 2))
+    assert certainty_of(votes(2, 7)) < 0.5  # a panel's winner may have fewer votes than another

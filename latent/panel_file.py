@@ -1,0 +1,197 @@
+"""Reads `panel.json`, and reads and writes a panel's `calibration.json`. Needs no torch.
+
+A panel folder holds `panel.json` and perhaps `calibration.json`; its reasoners are folders of their
+own, named in `panel.json` as embedded reasoners or by a path from the panel's folder.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from latent.calibration_file import FILE_NAME
+from latent.errors import FormatError, GtsError, InputError, MismatchError
+from latent.files import checked_fields, checked_number, checked_type, read_json, write_json
+from latent.folders import read_format, weights_digest
+from latent.panel import Member, Panel, Split
+from latent.panel_calibration import MemberWeights, PanelCalibration
+from latent.specs import SamplerSpec
+from latent.votes import parse_vote
+from latent.zoo import embedded_models, resolve_model, resolve_sampler
+
+__all__ = [
+    "PanelFiles",
+    "calibrated_panel",
+    "member_digest",
+    "parse_panel",
+    "read_panel",
+    "write_panel_calibrations",
+]
+
+FORMAT_VERSION = 1
+_MAX_MEMBERS = 16
+
+
+@dataclass(frozen=True)
+class PanelFiles:
+    """A panel, the folders of its members' reasoners in order, and its own if it has one."""
+
+    panel: Panel
+    reasoners: tuple[Path, ...]
+    folder: Path | None = None
+
+
+def read_panel(folder: Path) -> PanelFiles:
+    """Read `panel.json`; errors name the field."""
+    path = folder / "panel.json"
+    data = read_json(path)
+    try:
+        values = checked_fields(data, ("format", "members", "split", "sure"), "")
+        if values["format"] != FORMAT_VERSION:
+            raise ValueError(f"format {values['format']!r} is not {FORMAT_VERSION}")
+        if values["split"] not in get_args(Split):
+            raise ValueError(f"split must be one of {', '.join(get_args(Split))}")
+        if not 0.5 < checked_number(values["sure"], "sure") < 1:
+            raise ValueError("sure must be a probability above 0.5 and below 1")
+        rows = checked_type(values["members"], list, "members")
+        found = [_member(row, f"members[{n}].", folder) for n, row in enumerate(rows)]
+        return _files(
+            folder.resolve().name, found, folder, split=values["split"], sure=values["sure"]
+        )
+    except (ValueError, GtsError) as error:
+        raise FormatError(f"{path}: {error}", param="model") from error
+
+
+def parse_panel(name: str, members: Sequence[str]) -> PanelFiles:
+    """A panel of members written as MODEL or MODEL:SAMPLER, with equal shares and no calibration."""
+    found = []
+    for text in members:
+        model, _, sampler = text.strip().partition(":")
+        if not model:
+            raise InputError(
+                f"panel {name!r}: {text!r} names no model; write coconut-tiny or coconut-tiny:gts",
+                param="panel",
+            )
+        found.append(_placed(resolve_model(model), sampler or None, 1.0))
+    return _files(name, found, None)
+
+
+def _files(
+    name: str, found: Sequence[tuple[Member, Path]], folder: Path | None, **more: Any
+) -> PanelFiles:
+    if len(found) > _MAX_MEMBERS:
+        raise InputError(
+            f"panel {name!r} has {len(found)} members; at most {_MAX_MEMBERS}", param="model"
+        )
+    panel = Panel(name, tuple(member for member, _ in found), **more)
+    return PanelFiles(panel, tuple(path for _, path in found), folder)
+
+
+def _member(data: Any, at: str, folder: Path) -> tuple[Member, Path]:
+    values = checked_fields(data, ("model", "sampler", "share"), at)
+    model = checked_type(values["model"], str, f"{at}model")
+    sampler = checked_type(values["sampler"], str, f"{at}sampler")
+    share = checked_number(values["share"], f"{at}share")
+    if not 0 < share < math.inf:
+        raise ValueError(f"{at}share must be above 0")
+    place = model if model in embedded_models() else str(folder / model)
+    return _placed(resolve_model(place), sampler, float(share))
+
+
+def _placed(reasoner: Path, sampler: str | None, share: float) -> tuple[Member, Path]:
+    reasoner = reasoner.resolve()
+    format = read_format(reasoner)
+    spec = SamplerSpec.parse(sampler or format.default_sampler)
+    if "/" in (spec.name or ""):
+        raise InputError(
+            f"{spec}: a panel names samplers of its reasoners, no paths", param="panel"
+        )
+    format.check_sampler(spec, reasoner.name)
+    resolve_sampler(reasoner, spec)  # one that is missing is named now
+    return Member(reasoner.name, spec, share), reasoner
+
+
+def member_digest(member: Member, reasoner: Path, fingerprint: str) -> str:
+    """Hash the reasoner and the sampler that a calibration is for."""
+    own = resolve_sampler(reasoner, member.sampler)
+    weights = "" if own is None else weights_digest(own)
+    return hashlib.sha256(f"{member.label} {fingerprint} {weights}".encode()).hexdigest()
+
+
+def calibrated_panel(files: PanelFiles, fingerprints: Sequence[str]) -> Panel:
+    """The panel with the calibrations in its folder; refuses those of other reasoners or samplers.
+
+    `fingerprints` are those of the members' reasoners, in order.
+    """
+    panel, path = files.panel, None if files.folder is None else files.folder / FILE_NAME
+    if path is None or not path.exists():
+        return panel
+    digests, fitted = _read_calibrations(path)
+    own = {
+        member.label: member_digest(member, reasoner, fingerprint)
+        for member, reasoner, fingerprint in zip(
+            panel.members, files.reasoners, fingerprints, strict=True
+        )
+    }
+    if list(digests) != list(own):
+        problem = f"it is for {', '.join(digests)}, and the panel has {', '.join(own)}"
+    elif changed := [label for label, digest in own.items() if digests[label] != digest]:
+        problem = f"{changed[0]} has changed since it was calibrated"
+    else:
+        return replace(panel, calibrations=fitted)
+    raise MismatchError(f"{path}: {problem}; run gts calibrate again, or remove the file")
+
+
+def write_panel_calibrations(
+    path: Path, digests: Mapping[str, str], fitted: Sequence[PanelCalibration]
+) -> None:
+    """Write a panel's `calibration.json`, atomically; `digests` are by member."""
+    rows = [asdict(one) for one in fitted]
+    write_json(path, {"format": FORMAT_VERSION, "members": dict(digests), "fitted": rows})
+
+
+def _read_calibrations(path: Path) -> tuple[dict[str, str], tuple[PanelCalibration, ...]]:
+    data = read_json(path)
+    try:
+        values = checked_fields(data, ("format", "members", "fitted"), "")
+        if values["format"] != FORMAT_VERSION:
+            raise ValueError(f"format {values['format']!r} is not {FORMAT_VERSION}")
+        digests = checked_type(values["members"], dict, "members")
+        rows = checked_type(values["fitted"], list, "fitted")
+        fitted = tuple(
+            _calibration(row, f"fitted[{n}].", len(digests)) for n, row in enumerate(rows)
+        )
+        if len({one.vote for one in fitted}) < len(fitted):
+            raise ValueError("fitted has the same vote twice")
+    except (ValueError, GtsError) as error:
+        raise FormatError(f"{path}: {error}") from error
+    return digests, fitted
+
+
+def _calibration(data: Any, at: str, members: int) -> PanelCalibration:
+    values = checked_fields(data, [field.name for field in fields(PanelCalibration)], at)
+    values["vote"] = parse_vote(checked_type(values["vote"], str, f"{at}vote"))
+    rows = checked_type(values["weights"], list, f"{at}weights")
+    if len(rows) != members:
+        raise ValueError(f"{at}weights must have one entry for each of the {members} members")
+    values["weights"] = tuple(_weights(row, f"{at}weights[{n}].") for n, row in enumerate(rows))
+    budgets = checked_type(values["budgets"], list, f"{at}budgets")
+    if [type(budget) for budget in budgets] != [int, int] or not 1 <= budgets[0] <= budgets[1]:
+        raise ValueError(f"{at}budgets must be the smallest and the largest, as in [2, 64]")
+    values["budgets"] = tuple(budgets)
+    for name in ("none", "ece", "share_ece"):
+        checked_number(values[name], at + name)
+    for name in ("questions", "seed"):
+        checked_type(values[name], int, at + name)
+    checked_type(values["data"], str, f"{at}data")
+    return PanelCalibration(**values)
+
+
+def _weights(data: Any, at: str) -> MemberWeights:
+    values = checked_fields(data, [field.name for field in fields(MemberWeights)], at)
+    for name, value in values.items():
+        if checked_number(value, at + name) < 0 and name in MemberWeights.MONOTONE:
+            raise ValueError(f"{at}{name} must not be negative")
+    return MemberWeights(**values)

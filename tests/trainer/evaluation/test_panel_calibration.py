@@ -1,0 +1,53 @@
+"""The fit of a panel's weights: it finds the right ones, and keeps to its bounds."""
+
+import numpy as np
+import pytest
+
+from trainer.evaluation.panel_calibration import (
+    Choice,
+    fit_choices,
+    probabilities,
+    question_weights,
+)
+
+# Two members: share, confidence, named, unperturbed of each; then "none".
+TRUE = np.array([1.0, 0.5, -0.5, 1.5, 0.3, 1.0, 0.0, 0.5, 1.0])
+
+
+def drawn_choices(count: int, seed: int = 0) -> list[Choice]:
+    """Choices among 3 candidates or none, the right one drawn from the model with these weights."""
+    generator = np.random.default_rng(seed)
+    choices = []
+    for question in range(count):
+        rows = np.zeros((4, len(TRUE)))
+        rows[:3, :-1] = generator.normal(size=(3, len(TRUE) - 1))
+        rows[3, -1] = 1.0
+        right = int(generator.choice(4, p=probabilities(rows, TRUE)))
+        choices.append(Choice(question, rows, right, 0.5, right == 0))
+    return choices
+
+
+def test_the_fit_finds_the_weights_that_the_answers_were_drawn_with() -> None:
+    assert fit_choices(drawn_choices(4000)) == pytest.approx(TRUE, abs=0.15)
+
+
+def test_more_votes_never_speak_against_an_answer() -> None:
+    turned = [
+        Choice(each.question, each.features * np.array([-1.0] + [1.0] * 8), each.right, 0.5, True)
+        for each in drawn_choices(400)
+    ]
+    theta = fit_choices(turned)
+    assert theta[0] == 0.0
+    assert theta[3] > 0
+
+
+def test_a_question_counts_once_however_often_it_was_voted_on() -> None:
+    once = drawn_choices(50)
+    assert question_weights([*once, *once]) == pytest.approx(0.5)
+    assert fit_choices([*once, *once]) == pytest.approx(fit_choices(once), abs=1e-6)
+
+
+def test_a_few_questions_that_are_all_right_give_finite_weights() -> None:
+    one = drawn_choices(1)[0]
+    same = [Choice(number, one.features, 0, 1.0, True) for number in range(50)]
+    assert np.isfinite(fit_choices(same)).all()

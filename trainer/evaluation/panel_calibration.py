@@ -1,0 +1,258 @@
+"""Calibrates a panel: rolls out its members on held-out questions, fits weights and probability.
+
+The model that is fitted is `latent.panel_calibration`, the file `latent.panel_file`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import product
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latent.answers import same_answer
+from latent.noise import derive_seed
+from latent.panel import Panel, Place, Split, as_cast, member_votes, panel_tally
+from latent.panel_calibration import MemberWeights, PanelCalibration, design
+from latent.panel_file import PanelFiles, member_digest, write_panel_calibrations
+from latent.reasoner_panel import ReasonerPanel
+from latent.rollout import Ask, rollout
+from latent.trajectory import Trajectory
+from latent.votes import VoteKind
+from trainer.data.sources import Row
+from trainer.evaluation.calibration import CalibrationRun, encoded, held_out, warn_of_few
+from trainer.evaluation.statistics import Floats, expected_calibration_error
+from trainer.runs.progress import Progress
+
+__all__ = ["Choice", "calibrate_panel", "fit_choices", "probabilities"]
+
+_CHUNK_SIZE = 64
+_FOLDS = 5
+_PRIOR = 1.0  # variance of the normal prior on every weight of a feature of unit scale
+_ITERATIONS = 100
+_SMALLEST_STEP = 1e-9
+_WIDTH = len(MemberWeights.__annotations__)
+_NAMES = tuple(MemberWeights.__annotations__)
+
+Drawn = dict[Place, Trajectory]  # one question's
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A panel's vote on a held-out question: its candidates, of which one or none is right."""
+
+    question: int
+    features: Floats  # (candidates + 1, features), the last row is "none of them is right"
+    right: int  # row
+    share: float  # of the winner, with added shares
+    is_share_right: bool
+
+
+def calibrate_panel(
+    loaded: ReasonerPanel, files: PanelFiles, run: CalibrationRun
+) -> tuple[PanelCalibration, ...]:
+    """Fit every vote that the members allow, from the same trajectories, and write the file."""
+    rows = held_out(run)
+    panel = replace(loaded.panel, calibrations=())
+    prefixes = _prefixes(panel, run.budgets)
+    with Progress(len(rows) * len(panel.members), 0, "calibrating") as progress:
+        warn_of_few(rows, progress)
+        drawn = _roll_out(loaded, rows, run, prefixes, progress)
+    is_latent = all(reasoner.format.is_latent for reasoner in loaded.reasoners)
+    votes: list[VoteKind] = [v for v in get_args(VoteKind) if is_latent or v != "centroid"]
+    fitted = []
+    for vote in votes:
+        choices = [
+            choice
+            for number, row in enumerate(rows)
+            for choice in _choices(
+                panel, number, drawn[number], Decimal(row.answer), vote, prefixes
+            )
+        ]
+        fitted.append(_calibration(panel, run, vote, choices))
+    digests = {
+        member.label: member_digest(member, path, reasoner.fingerprint)
+        for member, path, reasoner in zip(
+            panel.members, files.reasoners, loaded.reasoners, strict=True
+        )
+    }
+    write_panel_calibrations(run.out, digests, fitted)
+    return tuple(fitted)
+
+
+def _prefixes(panel: Panel, budgets: Sequence[int]) -> list[tuple[Place, ...]]:
+    """Sets of trajectories to vote with: the budgets under both splits, and where one may end early."""
+    found: dict[frozenset[Place], tuple[Place, ...]] = {}
+    for split, budget in product(get_args(Split), budgets):
+        way = replace(panel, split=split)
+        places = way.places(budget)
+        for end in way.stages(places):
+            found.setdefault(frozenset(places[:end]), places[:end])
+    return list(found.values())
+
+
+def _roll_out(
+    loaded: ReasonerPanel,
+    rows: Sequence[Row],
+    run: CalibrationRun,
+    prefixes: Sequence[Sequence[Place]],
+    progress: Progress,
+) -> list[Drawn]:
+    """All trajectories that the prefixes use, by question; each member's questions shortest first."""
+    drawn: list[Drawn] = [{} for _ in rows]
+    wanted = {place for prefix in prefixes for place in prefix}
+    done = 0
+    for number, reasoner in enumerate(loaded.reasoners):
+        prompts = [encoded(reasoner, row, place) for place, row in enumerate(rows)]
+        order = sorted(range(len(rows)), key=lambda question: len(prompts[question]))
+        indices = tuple(sorted(place.index for place in wanted if place.member == number))
+        for first in range(0, len(order), _CHUNK_SIZE):
+            chunk = order[first : first + _CHUNK_SIZE]
+            asks = [Ask(prompts[n], derive_seed(run.seed, "calibrate", n), indices) for n in chunk]
+            results = rollout(reasoner, loaded.samplers[number], asks)
+            for question, result in zip(chunk, results, strict=True):
+                drawn[question] |= {Place(number, each.index): each for each in result.trajectories}
+            done += len(chunk)
+            progress.show(done, {"member": loaded.panel.labels[number]})
+    return drawn
+
+
+def _choices(
+    panel: Panel,
+    question: int,
+    drawn: Drawn,
+    truth: Decimal,
+    vote: VoteKind,
+    prefixes: Sequence[Sequence[Place]],
+) -> Iterator[Choice]:
+    """Judge the vote of each prefix; those in which no answer can be read are left out."""
+    for prefix in prefixes:
+        cast = [
+            as_cast(drawn[place], position, panel.labels[place.member])
+            for position, place in enumerate(prefix)
+        ]
+        winner = panel_tally(panel, cast, vote).winner
+        if winner.answer is None:
+            continue
+        own = {number: each for number, (each, _) in member_votes(panel, cast, vote).items()}
+        answers = list(dict.fromkeys(answer for each in own.values() for answer in each.candidates))
+        right = (n for n, answer in enumerate(answers) if same_answer(answer, truth))
+        yield Choice(
+            question,
+            design(answers, own, len(panel.members)),
+            next(right, len(answers)),
+            winner.share,
+            same_answer(winner.answer, truth),
+        )
+
+
+def _calibration(
+    panel: Panel, run: CalibrationRun, vote: VoteKind, choices: Sequence[Choice]
+) -> PanelCalibration:
+    theta = fit_choices(choices)
+    weights = question_weights(choices)
+    right, found = _out_of_fold(choices)
+    shares = np.array([choice.share for choice in choices])
+    is_share_right = np.array([float(choice.is_share_right) for choice in choices])
+    return PanelCalibration(
+        vote=vote,
+        weights=tuple(
+            MemberWeights(*theta[_WIDTH * number : _WIDTH * (number + 1)].tolist())
+            for number in range(len(panel.members))
+        ),
+        none=float(theta[-1]),
+        budgets=(run.budgets[0], run.budgets[-1]),
+        ece=expected_calibration_error(found, right, weights),
+        share_ece=expected_calibration_error(shares, is_share_right, weights),
+        questions=len({choice.question for choice in choices}),
+        data=run.data_name,
+        seed=run.seed,
+    )
+
+
+def question_weights(choices: Sequence[Choice]) -> Floats:
+    """Weight of each choice: 1 over the number of choices on its question."""
+    questions = [choice.question for choice in choices]
+    _, place, counts = np.unique(questions, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / counts[place], dtype=np.float64)
+
+
+def _out_of_fold(choices: Sequence[Choice]) -> tuple[Floats, Floats]:
+    """Whether each winner is right and its cross-validated probability, whole questions in a fold."""
+    _, place = np.unique([choice.question for choice in choices], return_inverse=True)
+    right, found = np.zeros(len(choices)), np.zeros(len(choices))
+    for fold in range(_FOLDS):
+        rest = [one for one, of in zip(choices, place % _FOLDS, strict=True) if of != fold]
+        theta = fit_choices(rest)
+        for number in np.flatnonzero(place % _FOLDS == fold).tolist():
+            each = probabilities(choices[number].features, theta)[:-1]
+            winner = int(each.argmax())
+            right[number], found[number] = winner == choices[number].right, each[winner]
+    return right, found
+
+
+def probabilities(features: Floats, theta: Floats) -> Floats:
+    """Probability of each row: softmax of its log-odds."""
+    logits = features @ theta
+    odds = np.exp(logits - logits.max())
+    return np.asarray(odds / odds.sum())
+
+
+def fit_choices(choices: Sequence[Choice]) -> Floats:
+    """Maximum a posteriori weights of the conditional logit, by projected Newton steps: (features,).
+
+    Each question has weight 1, however often it was voted on; the weights in `MONOTONE` stay ≥ 0.
+    """
+    rows = np.concatenate([choice.features for choice in choices])  # (R, features)
+    sizes = np.array([len(choice.features) for choice in choices])
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    group = np.repeat(np.arange(len(choices)), sizes)
+    weights = question_weights(choices)
+    right = rows[starts + np.array([choice.right for choice in choices])]
+    scale = rows.std(0)
+    scale[scale < _SMALLEST_STEP] = 1.0
+    rows, right = rows / scale, right / scale
+    is_monotone = _is_monotone(rows.shape[1])
+
+    def log_probabilities(theta: Floats) -> Floats:
+        logits = rows @ theta
+        top = np.maximum.reduceat(logits, starts)
+        total = np.add.reduceat(np.exp(logits - top[group]), starts)
+        return np.asarray(logits - (top + np.log(total))[group])
+
+    def loss(theta: Floats) -> float:
+        logits = rows @ theta
+        normaliser = (logits - log_probabilities(theta))[starts]
+        return float(weights @ (normaliser - right @ theta) + 0.5 * _PRIOR * theta @ theta)
+
+    theta = np.zeros(rows.shape[1])
+    for _ in range(_ITERATIONS):
+        p = np.exp(log_probabilities(theta))
+        means = np.add.reduceat(p[:, None] * rows, starts)  # (choices, features)
+        gradient = weights @ (means - right) + _PRIOR * theta
+        spread = (rows.T * (p * weights[group])) @ rows - (means.T * weights) @ means
+        hessian = spread + _PRIOR * np.eye(len(theta))
+        # A weight at its bound whose step would go below the bound is fixed in this iteration.
+        free = np.flatnonzero(~(is_monotone & (theta <= 0) & (gradient > 0)))
+        step = np.zeros_like(theta)
+        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
+        rate, before = 1.0, loss(theta)
+        while (
+            loss(_projected(theta - rate * step, is_monotone)) >= before and rate > _SMALLEST_STEP
+        ):
+            rate /= 2
+        if np.abs(rate * step).max() < _SMALLEST_STEP:
+            break
+        theta = _projected(theta - rate * step, is_monotone)
+    return np.asarray(theta / scale)
+
+
+def _is_monotone(width: int) -> NDArray[np.bool_]:
+    own = [name in MemberWeights.MONOTONE for name in _NAMES]
+    return np.array([*(own * (width // _WIDTH)), False])
+
+
+def _projected(theta: Floats, is_monotone: NDArray[np.bool_]) -> Floats:
+    return np.where(is_monotone, np.maximum(theta, 0.0), theta)
