@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from latent.dropout import DropoutMasks
-from latent.lanes import LaneCache, Prefix, row_block
+from latent.dropout import DropoutMasks, addresses_of
+from latent.lanes import LaneCache, Prefix, row_block, to_device
 from latent.noise import LaneNoise
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
@@ -30,7 +30,7 @@ class Ask:
 
 
 class LaneBatch:
-    """T rows running together: prefilled questions in groups of equal lane counts.
+    """T rows running together: prefilled questions by length bucket, then by lane count.
 
     Filler rows bring T to whole blocks (see `row_block`): they repeat the deterministic trajectory of
     the last question, or are finished lanes, and are never reported.
@@ -41,18 +41,20 @@ class LaneBatch:
     ) -> None:
         self.reasoner = reasoner
         self.sampler = sampler
-        order = sorted(range(len(asks)), key=lambda r: -len(asks[r].indices))
+        ready = [ask.prefix for ask in asks if ask.prefix is not None]
+        order = sorted(range(len(asks)), key=lambda r: (ready[r].bucket, -len(asks[r].indices)))
         indices = [asks[r].indices for r in order]
-        self._block = row_block(reasoner.device)
+        device = reasoner.device
+        self._block = row_block(device)
         indices[-1] += (DETERMINISTIC,) * (-sum(map(len, indices)) % self._block)
         self.counts = [len(own) for own in indices]
-        prefixes = [prefix for r in order if (prefix := asks[r].prefix) is not None]
+        prefixes = [ready[r] for r in order]
+        self._buckets = [prefix.bucket for prefix in prefixes]  # by question
         self.cache = LaneCache(prefixes, self.counts, capacity)
-        self.noise = LaneNoise(
-            tuple(asks[r].seed for r, own in zip(order, indices, strict=True) for _ in own),
-            tuple(index for own in indices for index in own),
-        )
-        self.is_sampled = torch.tensor([index >= 0 for index in self.noise.indices])  # (T,)
+        flat = [index for own in indices for index in own]
+        seeds = [asks[r].seed for r, own in zip(order, indices, strict=True) for _ in own]
+        self.noise = LaneNoise(seeds, flat, device)
+        self.is_sampled = to_device(torch.tensor(flat) >= 0, device)  # (T,)
         starts, total = {}, 0
         for r, count in zip(order, self.counts, strict=True):
             starts[r], total = total, total + count
@@ -60,28 +62,31 @@ class LaneBatch:
             range(starts[r], starts[r] + len(ask.indices)) for r, ask in enumerate(asks)
         ]
         hidden = torch.stack([prefix.hidden for prefix in prefixes])
-        self.first_hidden = hidden.repeat_interleave(
-            torch.tensor(self.counts, device=hidden.device), dim=0
-        )  # (T, D)
+        counts = to_device(torch.tensor(self.counts), device)
+        self.first_hidden = hidden.repeat_interleave(counts, dim=0, output_size=total)  # (T, D)
 
     def masks(self, step: int, is_reasoning: torch.Tensor | None = None) -> DropoutMasks | None:
         """Dropout masks of one step, for the sampled lanes that still reason."""
         if self.sampler.dropout == 0.0:
             return None
-        dropping = self.is_sampled if is_reasoning is None else self.is_sampled & is_reasoning
-        sites = self.sampler.spec.sites
+        reasoner, sites = self.reasoner, self.sampler.spec.sites
         return DropoutMasks(
             noise=self.noise,
             step=step,
             probability=self.sampler.dropout,
-            sites=frozenset(sites) if sites else self.reasoner.default_dropout_sites,
-            is_dropping=dropping,
-            device=self.reasoner.device,
-            dtype=self.reasoner.dtype,
+            is_dropping=self.is_sampled if is_reasoning is None else self.is_sampled & is_reasoning,
+            addresses=addresses_of(
+                frozenset(sites) if sites else reasoner.default_dropout_sites,
+                width=reasoner.width,
+                layers=reasoner.layer_count,
+                heads=reasoner.head_count,
+                positions=self.cache.longest + step + 1,
+            ),
+            dtype=reasoner.dtype,
         )
 
-    def drop_finished(self, is_finished: torch.Tensor) -> list[int] | None:
-        """Remove finished lanes, in blocks; return the rows that stay, or None if all do."""
+    def drop_finished(self, is_finished: Sequence[bool]) -> torch.Tensor | None:
+        """Remove finished lanes, in blocks; return the rows that stay (n,), or None if all do."""
         kept: list[list[int]] = []
         spare: list[
             tuple[int, int]
@@ -100,10 +105,15 @@ class LaneBatch:
             kept[question].append(row)
         if sum(map(len, kept)) == sum(self.counts):
             return None
-        order = sorted((q for q, rows in enumerate(kept) if rows), key=lambda q: -len(kept[q]))
-        lanes = [row for q in order for row in sorted(kept[q])]
+        order = sorted(
+            (q for q, rows in enumerate(kept) if rows),
+            key=lambda q: (self._buckets[q], -len(kept[q])),
+        )
+        survivors = torch.tensor([row for q in order for row in sorted(kept[q])])
+        lanes = to_device(survivors, self.reasoner.device)
         self.counts = [len(kept[q]) for q in order]
+        self._buckets = [self._buckets[q] for q in order]
         self.cache.keep(order, lanes, self.counts)
         self.noise = self.noise.select(lanes)
-        self.is_sampled = self.is_sampled[lanes]
+        self.is_sampled = self.is_sampled.index_select(0, lanes)
         return lanes

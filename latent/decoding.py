@@ -7,15 +7,24 @@ prefix has been generated whole. Finished lanes leave the batch in blocks.
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from latent.answers import last_number, parse_answer
 from latent.batch import LaneBatch
+from latent.format import ReasonerFormat
+from latent.lanes import to_device
 from latent.noise import Site
 from latent.reasoner import Reasoner
 
-__all__ = ["Decoded", "decode", "log_normaliser"]
+__all__ = ["Decoded", "Texts", "decode", "feed", "log_normaliser", "next_tokens", "read_text"]
+
+
+# Tokens between two looks at which lanes have finished. A look is a wait for a GPU; on a CPU it is
+# free, and lanes that leave at once save their share of the next token.
+_LOOK_EVERY = {"cpu": 1}
+_LOOK_EVERY_ELSEWHERE = 4
 
 
 @dataclass(frozen=True)
@@ -26,26 +35,101 @@ class Decoded:
     token_logprobs: tuple[float, ...]
     answer_start: int | None  # None: the answer prefix never came
     is_finished: bool  # end-of-text was reached
+    logprob: float  # mean of the answer's own tokens, through end-of-text
+
+
+def read_text(
+    reasoner: Reasoner, tokens: tuple[int, ...], answer_start: int | None, is_finished: bool
+) -> tuple[str, Decimal | None]:
+    """Turn a row's tokens into text and read its answer.
+
+    A strict reading has no answer without the prefix, the end, or a number.
+    """
+    body = list(tokens[:-1] if is_finished else tokens)
+    text = str(reasoner.tokenizer.decode(body, skip_special_tokens=True))
+    if reasoner.format.answers == "last-number":
+        return text, last_number(text, reasoner.format.answer_template)
+    if answer_start is None or not is_finished:
+        return text, None
+    answer = reasoner.tokenizer.decode(body[answer_start:], skip_special_tokens=True)
+    return text, parse_answer(str(answer))
+
+
+class Texts:
+    """What T rows have written so far, as tensors where the lanes are."""
+
+    def __init__(self, format: ReasonerFormat, total: int, device: torch.device) -> None:
+        self._format = format
+        self._prefix = to_device(torch.tensor(format.answer_prefix_ids, dtype=torch.long), device)
+        self._eos = to_device(torch.tensor(format.eos_ids), device)
+        self.limit = format.free_tokens + len(self._prefix) + format.max_answer_tokens
+        self.tokens = torch.zeros(total, self.limit, dtype=torch.long, device=device)
+        self.logprobs = torch.zeros(total, self.limit, dtype=torch.float64, device=device)
+        self.lengths = torch.zeros(total, dtype=torch.long, device=device)
+        start = -1 if len(self._prefix) else 0
+        self._starts = torch.full((total,), start, device=device)  # of the answer; −1: not yet
+        self._is_ended = torch.zeros(total, dtype=torch.bool, device=device)
+        self._is_done = torch.zeros(total, dtype=torch.bool, device=device)
+        self.rows = torch.arange(total, device=device)  # (n,) those that still run
 
     @property
-    def logprob(self) -> float:
-        """The mean log-probability of the answer's own tokens, through end-of-text."""
-        own = self.token_logprobs[self.answer_start or 0 :]
-        return sum(own) / len(own) if own else 0.0
+    def starts(self) -> torch.Tensor:
+        """Where the answers of the running rows begin; −1: not yet. (n,)."""
+        return self._starts[self.rows]
 
-    def read(self, reasoner: Reasoner) -> tuple[str, Decimal | None]:
-        """Decode the text and read its answer.
+    @property
+    def is_done(self) -> torch.Tensor:
+        """Which running rows have their whole text: (n,)."""
+        return self._is_done[self.rows]
 
-        A strict reading has no answer without the prefix, the end, or a number.
-        """
-        body = list(self.tokens[:-1] if self.is_finished else self.tokens)
-        text = str(reasoner.tokenizer.decode(body, skip_special_tokens=True))
-        if reasoner.format.answers == "last-number":
-            return text, last_number(text, reasoner.format.answer_template)
-        if self.answer_start is None or not self.is_finished:
-            return text, None
-        answer = reasoner.tokenizer.decode(body[self.answer_start :], skip_special_tokens=True)
-        return text, parse_answer(str(answer))
+    def add(self, step: int, chosen: torch.Tensor, logprobs: torch.Tensor) -> None:
+        """Append a token to the running rows that are not done, (n,) each."""
+        rows, format, prefix = self.rows, self._format, self._prefix
+        starts, is_going = self.starts, ~self.is_done
+        self.tokens[rows, step] = torch.where(is_going, chosen, 0)
+        self.logprobs[rows, step] = torch.where(is_going, logprobs, 0.0)
+        self.lengths[rows] += is_going
+        if len(prefix) and step + 1 >= len(prefix):
+            tail = self.tokens[rows, step + 1 - len(prefix) : step + 1]
+            is_found = (tail == prefix).all(-1) & (starts < 0) & is_going
+            starts = torch.where(is_found, step + 1, starts)
+            self._starts[rows] = starts
+        is_ended = (chosen[:, None] == self._eos).any(-1)
+        if step == 0 and format.ignore_first_eos:
+            is_ended = torch.zeros_like(is_ended)
+        self._is_ended[rows] = torch.where(is_going, is_ended, self._is_ended[rows])
+        is_full = torch.where(
+            starts < 0,
+            step + 1 >= format.free_tokens + len(prefix),
+            step + 1 - starts >= format.max_answer_tokens,
+        )
+        self._is_done[rows] = ~is_going | is_ended | is_full
+
+    def read(self) -> list[Decoded]:
+        """Bring everything to the host in one transfer."""
+        flags = torch.stack((self.lengths, self._starts, self._is_ended.long()), dim=1)
+        numbers = torch.cat((flags.double(), self.tokens.double(), self.logprobs), dim=1)
+        host = numbers.cpu().numpy()  # exact: token ids and lengths are below 2⁵³
+        lengths, starts, ended = host[:, :3].astype(np.int64).T
+        tokens = host[:, 3 : 3 + self.limit].astype(np.int64)
+        logprobs = host[:, 3 + self.limit :]
+        column = np.arange(self.limit)
+        firsts = np.maximum(starts, 0)
+        is_own = (column >= firsts[:, None]) & (column < lengths[:, None])
+        sums = np.where(is_own, logprobs, 0.0).cumsum(1)[:, -1]
+        means = sums / np.maximum(lengths - firsts, 1)
+        return [
+            Decoded(tuple(ids[:n]), tuple(each[:n]), start if start >= 0 else None, bool(end), mean)
+            for ids, each, n, start, end, mean in zip(
+                tokens.tolist(),
+                logprobs.tolist(),
+                lengths.tolist(),
+                starts.tolist(),
+                ended.tolist(),
+                means.tolist(),
+                strict=True,
+            )
+        ]
 
 
 def decode(batch: LaneBatch, hidden: torch.Tensor, slot: int, *, keep_all: bool) -> list[Decoded]:
@@ -53,57 +137,39 @@ def decode(batch: LaneBatch, hidden: torch.Tensor, slot: int, *, keep_all: bool)
 
     With `keep_all` no lane leaves and the last token is fed too, for a probe that branches off later.
     """
-    reasoner, format = batch.reasoner, batch.reasoner.format
-    total = len(hidden)
-    prefix = torch.tensor(format.answer_prefix_ids, dtype=torch.long)
-    limit = format.free_tokens + len(prefix) + format.max_answer_tokens
-    tokens = torch.zeros(total, limit, dtype=torch.long)
-    logprobs = torch.zeros(total, limit, dtype=torch.float64)
-    lengths = torch.zeros(total, dtype=torch.long)
-    starts = torch.full((total,), 0 if len(prefix) == 0 else -1)
-    is_ended = torch.zeros(total, dtype=torch.bool)
-    is_done = torch.zeros(total, dtype=torch.bool)
-    eos = torch.tensor(format.eos_ids)
-    rows = torch.arange(total)  # which of the original rows still run
-    for step in range(limit):
-        chosen, chosen_logprobs = _choose(batch, reasoner.logits(hidden), slot + step, starts[rows])
-        going = ~is_done[rows]
-        live = rows[going]
-        tokens[live, step] = chosen[going]
-        logprobs[live, step] = chosen_logprobs[going]
-        lengths[live] = step + 1
-        if len(prefix) and step + 1 >= len(prefix):
-            tail = tokens[live, step + 1 - len(prefix) : step + 1]
-            is_found = (tail == prefix).all(-1) & (starts[live] < 0)
-            starts[live[is_found]] = step + 1
-        is_ended[live] = torch.isin(chosen[going], eos)
-        if step == 0 and format.ignore_first_eos:
-            is_ended[:] = False
-        has_room = torch.where(
-            starts[live] < 0,
-            step + 1 < format.free_tokens + len(prefix),
-            step + 1 - starts[live] < format.max_answer_tokens,
-        )
-        is_done[live] = is_ended[live] | ~has_room
-        is_over = bool(is_done.all())
+    texts = Texts(batch.reasoner.format, len(hidden), hidden.device)
+    look_every = _LOOK_EVERY.get(hidden.device.type, _LOOK_EVERY_ELSEWHERE)
+    for step in range(texts.limit):
+        chosen = next_tokens(batch, texts, hidden, slot, step)
+        is_over = step + 1 == texts.limit
+        if (step + 1) % look_every == 0:
+            is_done = texts.is_done.tolist()  # waits for the device
+            is_over |= all(is_done)
+            survivors = None if keep_all or is_over else batch.drop_finished(is_done)
+            if survivors is not None:
+                texts.rows, chosen = texts.rows[survivors], chosen[survivors]
         if is_over and not keep_all:
             break
-        survivors = None if keep_all else batch.drop_finished(is_done[rows])
-        if survivors is not None:
-            rows, chosen = rows[survivors], chosen[survivors]
-        masks = None if format.is_latent else batch.masks(slot + step, starts[rows] < 0)
-        hidden = reasoner.step(reasoner.embed(chosen), batch.cache, slot + step, masks)
+        hidden = feed(batch, texts, chosen, slot + step)
         if is_over:
             break
-    return [
-        Decoded(
-            tokens=tuple(tokens[row, : lengths[row]].tolist()),
-            token_logprobs=tuple(logprobs[row, : lengths[row]].tolist()),
-            answer_start=int(starts[row]) if starts[row] >= 0 else None,
-            is_finished=bool(is_ended[row]),
-        )
-        for row in range(total)
-    ]
+    return texts.read()
+
+
+def next_tokens(
+    batch: LaneBatch, texts: Texts, hidden: torch.Tensor, slot: int, step: int
+) -> torch.Tensor:
+    """Choose and write down the token of every running row: (n, D) → (n,)."""
+    chosen, logprobs = _choose(batch, batch.reasoner.logits(hidden), slot + step, texts.starts)
+    texts.add(step, chosen, logprobs)
+    return chosen
+
+
+def feed(batch: LaneBatch, texts: Texts, chosen: torch.Tensor, slot: int) -> torch.Tensor:
+    """Run tokens (n,) through the decoder; a text reasoner's sampled lanes drop until they answer."""
+    reasoner = batch.reasoner
+    masks = None if reasoner.format.is_latent else batch.masks(slot, texts.starts < 0)
+    return reasoner.step(reasoner.embed(chosen), batch.cache, slot, masks)
 
 
 def _choose(
@@ -113,13 +179,12 @@ def _choose(
     chosen = logits.argmax(-1)
     temperature = batch.sampler.temperature
     if temperature > 0.0:
-        drawn = batch.noise.uniform(step, Site.TOKEN, 1)[:, 0].to(logits.device)  # (T, 1)
+        drawn = batch.noise.uniform(step, Site.TOKEN, 1)[:, 0]  # (T, 1)
         cumulative = (logits.double() / temperature).softmax(-1).cumsum(-1)
         sampled = (cumulative < drawn * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
-        is_reasoning = (batch.is_sampled & (starts < 0)).to(logits.device)
-        chosen = torch.where(is_reasoning, sampled, chosen)
+        chosen = torch.where(batch.is_sampled & (starts < 0), sampled, chosen)
     picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
-    return chosen.cpu(), picked.double().cpu()
+    return chosen, picked.double()
 
 
 def log_normaliser(logits: torch.Tensor) -> torch.Tensor:

@@ -8,43 +8,71 @@ neither padding nor batch-mates shift them. Sites are found by role, not by arch
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from latent.errors import UnsupportedError
-from latent.noise import LaneNoise, Site
+from latent.noise import Address, LaneNoise, Site
 
-__all__ = ["DropoutMasks", "DropoutSites", "default_sites", "find_layers"]
+__all__ = ["DropoutMasks", "DropoutSites", "addresses_of", "default_sites", "find_layers"]
 
 
-@dataclass(frozen=True)
 class DropoutMasks:
-    """The masks of T lanes for one step; each is 0 or 1/(1−p), and 1 for lanes that drop nothing."""
+    """The masks of T lanes for one step; each is 0 or 1/(1−p), and 1 for lanes that drop nothing.
 
-    noise: LaneNoise
-    step: int
-    probability: float
-    sites: frozenset[str]
-    is_dropping: torch.Tensor  # (T,) bool
-    device: torch.device
-    dtype: torch.dtype
+    All numbers of the step are drawn at once, when it begins.
+    """
 
-    def channels(self, site: Site, width: int, layer: int = 0) -> torch.Tensor:
+    def __init__(
+        self,
+        noise: LaneNoise,
+        step: int,
+        probability: float,
+        is_dropping: torch.Tensor,  # (T,) bool
+        addresses: Sequence[Address],
+        dtype: torch.dtype,
+    ) -> None:
+        one = torch.ones((), dtype=dtype, device=is_dropping.device)
+        # (T, 1, 1): what lanes that keep a number multiply it by, and those that drop it.
+        self._kept = torch.where(is_dropping, one / (1.0 - probability), one)[:, None, None]
+        self._dropped = torch.where(is_dropping, torch.zeros_like(one), one)[:, None, None]
+        drawn = noise.exceed(step, addresses, probability)
+        self._is_kept = {
+            (each.site, each.layer): part for each, part in zip(addresses, drawn, strict=True)
+        }
+
+    def has(self, site: Site) -> bool:
+        """Whether anything is dropped there."""
+        return (site, 0) in self._is_kept
+
+    def channels(self, site: Site, layer: int = 0) -> torch.Tensor:
         """Mask over channels: (T, width)."""
-        return self._scale(self.noise.uniform(self.step, site, width, layer=layer))[:, 0]
+        return self._mask(site, layer)[:, 0]
 
-    def attention(self, layer: int, heads: int, positions: int) -> torch.Tensor:
+    def attention(self, layer: int) -> torch.Tensor:
         """Mask over attention weights by absolute key position: (T, heads, positions)."""
-        drawn = self.noise.uniform(self.step, Site.ATTENTION, positions, layer=layer, rows=heads)
-        return self._scale(drawn)
+        return self._mask(Site.ATTENTION, layer)
 
-    def _scale(self, uniform: torch.Tensor) -> torch.Tensor:
-        keep = (uniform >= self.probability).to(self.dtype) / (1.0 - self.probability)
-        dropping = self.is_dropping.view(-1, *[1] * (keep.dim() - 1))
-        return torch.where(dropping, keep, torch.ones((), dtype=self.dtype)).to(self.device)
+    def _mask(self, site: Site, layer: int) -> torch.Tensor:
+        return torch.where(self._is_kept[site, layer], self._kept, self._dropped)
+
+
+def addresses_of(
+    sites: frozenset[str], *, width: int, layers: int, heads: int, positions: int
+) -> list[Address]:
+    """What a step draws: the addresses of these sites, by layer."""
+    found = [Address(Site.EMBEDDING, width)] if "embedding" in sites else []
+    if "projection" in sites:
+        found.append(Address(Site.PROJECTION, width))
+    for layer in range(layers):
+        if "attention" in sites:
+            found.append(Address(Site.ATTENTION, positions, layer, heads))
+        if "residual" in sites:
+            found.append(Address(Site.ATTENTION_RESIDUAL, width, layer))
+            found.append(Address(Site.MLP_RESIDUAL, width, layer))
+    return found
 
 
 class DropoutSites:
@@ -73,17 +101,17 @@ class DropoutSites:
     def _on_embedding(
         self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if self._active is None or "embedding" not in self._active.sites:
+        if self._active is None or not self._active.has(Site.EMBEDDING):
             return None
-        mask = self._active.channels(Site.EMBEDDING, args[0].shape[-1])
+        mask = self._active.channels(Site.EMBEDDING)
         return (args[0] * mask, *args[1:]), kwargs
 
     def _on_residual(self, site: Site, layer: int) -> Any:
         def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
-            if self._active is None or "residual" not in self._active.sites:
+            if self._active is None or not self._active.has(site):
                 return None
             first = output[0] if isinstance(output, tuple) else output
-            dropped = first * self._active.channels(site, first.shape[-1], layer)
+            dropped = first * self._active.channels(site, layer)
             return (dropped, *output[1:]) if isinstance(output, tuple) else dropped
 
         return hook

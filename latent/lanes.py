@@ -3,11 +3,14 @@
 The decoder sees one sequence of T lanes (all lanes of all questions, packed) at their own positions.
 `LaneCache` keeps each question's prompt once and a small suffix per lane; `lane_attention`, registered
 with transformers, is one dense product against the shared prompt, a small one against the lane's own
-suffix, and one softmax over both. Positions and masks live in the cache, so transformers builds none.
+suffix, and one softmax over both. Only the products with prompts depend on the question: they are
+done by groups of equal prompt padding and lane count, and all else for all lanes together. Positions
+and masks live in the cache, so transformers builds none.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -18,8 +21,17 @@ from transformers.cache_utils import Cache
 
 from latent.dropout import DropoutMasks
 from latent.errors import UnsupportedError
+from latent.noise import Site
 
-__all__ = ["ATTENTION_NAME", "LaneCache", "Prefix", "PromptCache", "lane_attention", "row_block"]
+__all__ = [
+    "ATTENTION_NAME",
+    "LaneCache",
+    "Prefix",
+    "PromptCache",
+    "lane_attention",
+    "row_block",
+    "to_device",
+]
 
 ATTENTION_NAME = "gts_lanes"
 
@@ -58,11 +70,21 @@ class Prefix:
 
 @dataclass(frozen=True)
 class _Group:
-    """Neighbouring questions with equally many lanes: dense blocks for the attention."""
+    """Neighbouring questions with equally many lanes: a dense block for the products with prompts."""
 
-    questions: slice
-    lanes: slice
+    questions: slice  # of those in the bucket
+    lanes: slice  # of those in the bucket
     shape: tuple[int, int]  # (questions R, lanes N of each)
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """The questions of one padded length P: their prompts, and where their lanes are."""
+
+    prompt_kv: torch.Tensor  # (layers, 2, R, heads, P, d)
+    bias: torch.Tensor | None  # (lanes, 1, 1, P): −inf at padding; None if there is none
+    lanes: slice
+    groups: tuple[_Group, ...]
 
 
 @dataclass(frozen=True)
@@ -98,37 +120,54 @@ class PromptCache(Cache):
 
 
 class LaneCache(Cache):
-    """Keys and values of T lanes: every prompt once, and a suffix of `capacity` slots per lane."""
+    """Keys and values of T lanes: every prompt once, and a suffix of `capacity` slots per lane.
+
+    Questions come by their bucket, and in it those with equally many lanes are neighbours.
+    """
 
     def __init__(self, prefixes: Sequence[Prefix], counts: Sequence[int], capacity: int) -> None:
         super().__init__(layers=[])
-        self.groups = _group(counts)
-        self.counts = tuple(counts)
-        device = prefixes[0].kv.device
-        self._row_block = row_block(device)
-        lengths = torch.tensor([prefix.length for prefix in prefixes])
-        self.prompt_kv = torch.stack([prefix.kv for prefix in prefixes], dim=2)
-        layers, _, _, heads, self.bucket, d = self.prompt_kv.shape
-        lanes = sum(counts)
-        self.suffix_kv = self.prompt_kv.new_zeros(layers, 2, lanes, heads, capacity, d)
-        self.prompt_bias = _padding_bias(lengths, self.prompt_kv)
-        self.lane_lengths = torch.repeat_interleave(lengths, torch.tensor(counts)).to(
-            device
-        )  # (T,)
+        like = prefixes[0].kv
+        self._row_block = row_block(like.device)
+        self._lengths = [prefix.length for prefix in prefixes]
+        prompts = [
+            torch.stack([prefix.kv for prefix in own], dim=2)
+            for _, own in groupby(prefixes, key=lambda prefix: prefix.bucket)
+        ]
+        self._buckets = _arrange(prompts, self._lengths, counts)
+        self.lane_lengths = _by_lane(self._lengths, counts, like.device)  # (T,)
+        # Slots come before lanes: a pass writes one piece, and slots that are not used cost nothing.
+        layers, _, heads, _, d = like.shape
+        self.suffix_kv = like.new_empty(layers, 2, capacity, sum(counts), heads, d)
+        self._written = 0  # slots that hold numbers for all lanes
         self.masks: DropoutMasks | None = None
         self.slot: int | torch.Tensor = 0
         self.used = 0
         self.suffix_bias: torch.Tensor | None = None
+
+    @property
+    def longest(self) -> int:
+        """Padded length of the longest prompt."""
+        return max(bucket.prompt_kv.shape[4] for bucket in self._buckets)
+
+    @property
+    def prompt_bytes(self) -> int:
+        """Bytes that the prompts take."""
+        return sum(bucket.prompt_kv.nbytes for bucket in self._buckets)
 
     def at(self, slot: int | torch.Tensor) -> torch.Tensor:
         """Set the suffix slot of the next pass, one for all lanes or (T,); return positions (1, T)."""
         self.slot = slot
         if isinstance(slot, int):
             self.used, self.suffix_bias = slot + 1, None
+            self._written = max(self._written, self.used)
         else:
             self.used = int(slot.max()) + 1
+            # Lanes see zeros, and not what happens to be in memory, where their bias is −inf.
+            self.suffix_kv[:, :, self._written : self.used] = 0
+            self._written = max(self._written, self.used)
             hidden = torch.arange(self.used, device=slot.device) > slot[:, None]  # (T, used)
-            self.suffix_bias = torch.zeros_like(hidden, dtype=self.prompt_kv.dtype).masked_fill(
+            self.suffix_bias = torch.zeros_like(hidden, dtype=self.suffix_kv.dtype).masked_fill(
                 hidden, float("-inf")
             )
         return (self.lane_lengths + slot)[None]
@@ -142,81 +181,103 @@ class LaneCache(Cache):
         **__: Any,
     ) -> tuple[_LaneKV, None]:
         """Write one position of every lane: (1, heads, T, d) each."""
-        for which, states in enumerate((key_states, value_states)):
-            suffix = self.suffix_kv[layer_idx, which]
+        for suffix, states in zip(
+            self.suffix_kv[layer_idx].unbind(), (key_states, value_states), strict=True
+        ):
             if isinstance(self.slot, int):
-                suffix[:, :, self.slot] = states[0].transpose(0, 1)
+                suffix[self.slot] = states[0].transpose(0, 1)
             else:
                 rows = torch.arange(len(self.slot), device=suffix.device)
-                suffix[rows, :, self.slot] = states[0].transpose(0, 1)
+                suffix[self.slot, rows] = states[0].transpose(0, 1)
         return _LaneKV(self, layer_idx), None
 
-    def keep(self, questions: Sequence[int], lanes: Sequence[int], counts: Sequence[int]) -> None:
-        """Keep only these questions and lanes, which must be in groups of equal counts."""
-        if len(questions) < len(self.counts) or list(questions) != sorted(questions):
-            rows = torch.tensor(questions, device=self.prompt_kv.device)
-            self.prompt_kv = self.prompt_kv.index_select(2, rows)
-            if self.prompt_bias is not None:
-                self.prompt_bias = self.prompt_bias.index_select(0, rows)
-        columns = torch.tensor(lanes, device=self.prompt_kv.device)
-        self.suffix_kv = self.suffix_kv.index_select(2, columns)
-        self.lane_lengths = self.lane_lengths.index_select(0, columns)
-        self.groups, self.counts = _group(counts), tuple(counts)
+    def keep(self, questions: Sequence[int], lanes: torch.Tensor, counts: Sequence[int]) -> None:
+        """Keep only these questions and lanes, in the order that the class asks for."""
+        prompts, first = [], 0
+        for bucket in self._buckets:
+            here = bucket.prompt_kv.shape[2]
+            rows = [number - first for number in questions if first <= number < first + here]
+            first += here
+            if rows == list(range(here)):
+                prompts.append(bucket.prompt_kv)
+            elif rows:
+                chosen = to_device(torch.tensor(rows), lanes.device)
+                prompts.append(bucket.prompt_kv.index_select(2, chosen))
+        self._lengths = [self._lengths[number] for number in questions]
+        self._buckets = _arrange(prompts, self._lengths, counts)
+        self.lane_lengths = self.lane_lengths.index_select(0, lanes)
+        # Into the front of the same memory, and only the slots that hold something.
+        kept = self.suffix_kv[:, :, : self._written].index_select(3, lanes)
+        self.suffix_kv = self.suffix_kv[:, :, :, : len(lanes)]
+        self.suffix_kv[:, :, : self._written] = kept
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions are always passed in, so this is never the source of one."""
-        return self.bucket + self.used
+        return self.longest + self.used
 
     def attend(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
         """Attend from every lane (T, query heads, d) to its prompt and its suffix: same shape."""
-        parts = [self._attend_group(layer, query, scaling, group) for group in self.groups]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def _attend_group(
-        self, layer: int, query: torch.Tensor, scaling: float, group: _Group
-    ) -> torch.Tensor:
-        prompt_k, prompt_v = self.prompt_kv[layer, :, group.questions].unbind()  # (R, H, P, d)
-        suffix_kv = self.suffix_kv[layer, :, group.lanes, :, : self.used]
-        suffix_k, suffix_v = suffix_kv.unbind()  # (R·N, H, s, d)
-        (r, n), (_, h, p, d) = group.shape, prompt_k.shape
-        own = (query[group.lanes] * scaling).view(r * n, h, -1, d)  # (R·N, H, g, d)
-        g = own.shape[2]  # query heads that share a key head; they go along with the lanes
-        dense = own.view(r, n, h, g, d).transpose(1, 2).reshape(r, h, n * g, d)
-        to_prompt = self._times_prompt(dense, prompt_k.mT).view(r, h, n, g, p)
-        to_suffix = _times(own, suffix_k.mT).view(r, n, h, g, -1).transpose(1, 2)
-        if self.prompt_bias is not None:
-            to_prompt = to_prompt + self.prompt_bias[group.questions]
+        suffix_k, suffix_v = self.suffix_kv[layer, :, : self.used].unbind()  # (s, T, H, d)
+        own = (query * scaling).view(*suffix_k.shape[1:3], -1, query.shape[-1])  # (T, H, g, d)
+        to_suffix = _to_suffix(own, suffix_k)  # (T, H, g, s)
         if self.suffix_bias is not None:
-            to_suffix = to_suffix + self.suffix_bias[group.lanes].view(r, 1, n, 1, -1)
-        scores = torch.cat((to_prompt, to_suffix), dim=-1)  # (R, H, N, g, P + s)
+            to_suffix = to_suffix + self.suffix_bias[:, None, None]
+        mask = None
+        if self.masks is not None and self.masks.has(Site.ATTENTION):
+            mask = self.masks.attention(layer).view(*own.shape[:3], -1)  # by position
+        parts = [
+            self._attend_bucket(layer, bucket, own, to_suffix, mask) for bucket in self._buckets
+        ]
+        from_prompt = _cat([part for part, _ in parts])  # (T, H, g, d)
+        on_suffix = _cat([weights for _, weights in parts])  # (T, H, g, s)
+        return (from_prompt + _from_suffix(on_suffix, suffix_v)).reshape(query.shape)
+
+    def _attend_bucket(
+        self,
+        layer: int,
+        bucket: _Bucket,
+        own: torch.Tensor,
+        to_suffix: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What its lanes get of their prompts (lanes, H, g, d), and their weights on suffixes."""
+        prompt_k, prompt_v = bucket.prompt_kv[layer].unbind()  # (R, H, P, d)
+        p = prompt_k.shape[2]
+        to_prompt = self._times_prompts(own[bucket.lanes], prompt_k.mT, bucket.groups)
+        if bucket.bias is not None:
+            to_prompt = to_prompt + bucket.bias
+        scores = torch.cat((to_prompt, to_suffix[bucket.lanes]), dim=-1)  # (lanes, H, g, P + s)
         weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         weights = weights.to(scores.dtype)
-        if self.masks is not None and "attention" in self.masks.sites:
-            mask = self._attention_mask(layer, h * g, group)
-            weights = weights * mask.view(r, n, h, g, -1).transpose(1, 2)
-        on_prompt = weights[..., :p].reshape(r, h, n * g, p)
-        from_prompt = self._times_prompt(on_prompt, prompt_v).view(r, h, n, g, d)
-        from_suffix = _times(weights[..., p:].transpose(1, 2).reshape(r * n, h, g, -1), suffix_v)
-        together = from_prompt.transpose(1, 2).reshape(r * n, h, g, d) + from_suffix
-        return together.reshape(r * n, h * g, d)
+        if mask is not None:
+            weights = weights * self._align(mask, bucket.lanes, p)
+        return self._times_prompts(weights[..., :p], prompt_v, bucket.groups), weights[..., p:]
 
-    def _times_prompt(self, rows: torch.Tensor, prompt: torch.Tensor) -> torch.Tensor:
-        """Multiply (R, H, n, a) by (R, H, a, b) in whole blocks of rows: (R, H, n, b)."""
-        count = rows.shape[2]
-        missing = -count % self._row_block
-        if missing == 0:  # padding by nothing would copy
-            return rows @ prompt
-        return (F.pad(rows, (0, 0, 0, missing)) @ prompt)[:, :, :count]
+    def _times_prompts(
+        self, rows: torch.Tensor, prompts: torch.Tensor, groups: Sequence[_Group]
+    ) -> torch.Tensor:
+        """Multiply lanes (lanes, H, g, a) by their questions' (R, H, a, b): (lanes, H, g, b).
 
-    def _attention_mask(self, layer: int, heads: int, group: _Group) -> torch.Tensor:
-        """Line the mask by absolute position up with [prompt | suffix]: (n, heads, P + used)."""
-        assert self.masks is not None
-        by_position = self.masks.attention(layer, heads, self.bucket + self.used)[group.lanes]
-        suffix = self.lane_lengths[group.lanes, None] + torch.arange(
-            self.used, device=by_position.device
-        )
-        columns = suffix[:, None].expand(-1, heads, -1)
-        return torch.cat((by_position[..., : self.bucket], by_position.gather(-1, columns)), dim=-1)
+        Query heads that share a key head go along with the lanes, and lanes fill whole blocks of rows.
+        """
+        h, g, a = rows.shape[1:]
+        parts = []
+        for group in groups:
+            r, n = group.shape
+            dense = rows[group.lanes].view(r, n, h, g, a).transpose(1, 2).reshape(r, h, n * g, a)
+            missing = -(n * g) % self._row_block
+            if missing:  # padding by nothing would copy
+                dense = F.pad(dense, (0, 0, 0, missing))
+            product = (dense @ prompts[group.questions])[:, :, : n * g]
+            parts.append(product.view(r, h, n, g, -1).transpose(1, 2).reshape(r * n, h, g, -1))
+        return _cat(parts)
+
+    def _align(self, mask: torch.Tensor, lanes: slice, prompt: int) -> torch.Tensor:
+        """Line a mask by absolute position up with [prompt | suffix]: (lanes, H, g, P + used)."""
+        own = mask[lanes]
+        columns = self.lane_lengths[lanes, None] + torch.arange(self.used, device=mask.device)
+        columns = columns[:, None, None].expand(*own.shape[:3], -1)
+        return torch.cat((own[..., :prompt], own.gather(-1, columns)), dim=-1)
 
 
 def lane_attention(
@@ -253,29 +314,71 @@ def lane_attention(
 AttentionInterface.register(ATTENTION_NAME, lane_attention)
 
 
-def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Multiply (…, g, a) by (…, a, b); element-wise for g = 1, where batched products are slow."""
-    if left.shape[-2] > 1:
-        return left @ right
-    return (left.mT * right).sum(-2, keepdim=True)
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Move from the host; a GPU copies from pinned memory while the host goes on."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def _to_suffix(own: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Scores of queries (T, H, g, d) with keys (s, T, H, d): (T, H, g, s).
+
+    Element-wise for g = 1, where batched products are slow.
+    """
+    if own.shape[2] > 1:
+        return own @ keys.permute(1, 2, 3, 0)
+    return (own[:, :, 0] * keys).sum(-1).permute(1, 2, 0)[:, :, None]
+
+
+def _from_suffix(weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Sum of values (s, T, H, d) by weights (T, H, g, s): (T, H, g, d)."""
+    if weights.shape[2] > 1:
+        return weights @ values.permute(1, 2, 0, 3)
+    return (weights.permute(3, 0, 1, 2) * values).sum(0)[:, :, None]
+
+
+def _cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def _by_lane(values: Sequence[int], counts: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Repeat each question's value for its lanes: (T,)."""
+    return to_device(torch.tensor(values).repeat_interleave(torch.tensor(counts)), device)
+
+
+def _arrange(
+    prompts: Sequence[torch.Tensor], lengths: Sequence[int], counts: Sequence[int]
+) -> list[_Bucket]:
+    """Place the lanes of questions, given by bucket."""
+    buckets, question, lane = [], 0, 0
+    for prompt_kv in prompts:
+        own = slice(question, question + prompt_kv.shape[2])
+        question, total = own.stop, sum(counts[own])
+        bias = _padding_bias(lengths[own], counts[own], prompt_kv)
+        buckets.append(_Bucket(prompt_kv, bias, slice(lane, lane + total), _group(counts[own])))
+        lane += total
+    return buckets
 
 
 def _group(counts: Sequence[int]) -> tuple[_Group, ...]:
     groups, question, lane = [], 0, 0
-    while question < len(counts):
-        count, end = counts[question], question
-        while end < len(counts) and counts[end] == count:
-            end += 1
-        r = end - question
-        groups.append(_Group(slice(question, end), slice(lane, lane + r * count), (r, count)))
-        question, lane = end, lane + r * count
+    for count, same in groupby(counts):
+        r = len(list(same))
+        lanes = slice(lane, lane + r * count)
+        groups.append(_Group(slice(question, question + r), lanes, (r, count)))
+        question, lane = question + r, lanes.stop
     return tuple(groups)
 
 
-def _padding_bias(lengths: torch.Tensor, prompt_kv: torch.Tensor) -> torch.Tensor | None:
-    """Attention bias, −inf at padded prompt positions: (R, 1, 1, 1, P), or None without padding."""
-    padded = torch.arange(prompt_kv.shape[4]) >= lengths[:, None]
-    if not bool(padded.any()):
+def _padding_bias(
+    lengths: Sequence[int], counts: Sequence[int], prompt_kv: torch.Tensor
+) -> torch.Tensor | None:
+    """Attention bias, −inf at padded prompt positions: (lanes, 1, 1, P), or None without padding."""
+    size = prompt_kv.shape[4]
+    if all(length == size for length in lengths):
         return None
-    bias = torch.zeros(padded.shape, dtype=prompt_kv.dtype).masked_fill(padded, float("-inf"))
-    return bias[:, None, None, None].to(prompt_kv.device)
+    ends = _by_lane(lengths, counts, prompt_kv.device)
+    padded = torch.arange(size, device=prompt_kv.device) >= ends[:, None]
+    bias = torch.zeros(padded.shape, dtype=prompt_kv.dtype, device=prompt_kv.device)
+    return bias.masked_fill(padded, float("-inf"))[:, None, None]

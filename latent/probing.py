@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from latent.batch import LaneBatch
+from latent.lanes import to_device
 from latent.quality import log_complement
 
 __all__ = ["Probe", "probe"]
@@ -32,16 +33,17 @@ def probe(
     """
     reasoner = batch.reasoner
     for position, token in enumerate(reasoner.format.answer_prefix_ids):
-        ids = torch.full((len(batch.is_sampled),), token)
+        ids = torch.full((len(batch.is_sampled),), token, device=reasoner.device)
         hidden = reasoner.step(reasoner.embed(ids), batch.cache, slots + position)
     assert hidden is not None
     # In float64: a log-probability that rounds to 0 would make a gain out of nothing.
     first = reasoner.logits(hidden).double().log_softmax(-1)  # (T, V)
     forced, longest = _by_row(batch, targets)
+    forced = to_device(forced, first.device)
     after_prefix = slots + len(reasoner.format.answer_prefix_ids)
     logprobs, columns, complements = first, [], []
     for position in range(longest):
-        token_ids = forced[:, position].to(first.device)
+        token_ids = forced[:, position]
         columns.append(logprobs.gather(-1, token_ids[:, None])[:, 0])
         complements.append(log_complement(logprobs, token_ids))
         if position + 1 < longest:

@@ -127,6 +127,16 @@ class Reasoner:
         return sum(p.numel() for part in parts for p in part.parameters())
 
     @property
+    def layer_count(self) -> int:
+        """Layers of the decoder."""
+        return int(self._model.config.num_hidden_layers)
+
+    @property
+    def head_count(self) -> int:
+        """Query heads of a layer."""
+        return int(self._model.config.num_attention_heads)
+
+    @property
     def vocabulary_size(self) -> int:
         """V, with the special tokens."""
         return int(self._embedding.weight.shape[0])
@@ -271,8 +281,8 @@ class Reasoner:
     @torch.no_grad()
     def feedback(self, hidden: torch.Tensor, masks: DropoutMasks | None = None) -> torch.Tensor:
         """Compute the contexts f(h): (T, D)."""
-        if masks is not None and "projection" in masks.sites:
-            hidden = hidden * masks.channels(Site.PROJECTION, self.width)
+        if masks is not None and masks.has(Site.PROJECTION):
+            hidden = hidden * masks.channels(Site.PROJECTION)
         return torch.as_tensor(self._feedback(hidden))
 
     @torch.no_grad()
@@ -297,7 +307,7 @@ class Reasoner:
     @torch.no_grad()
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Look tokens up: (T,) → (T, D)."""
-        return torch.as_tensor(self._embedding(ids.to(self.device)))
+        return torch.as_tensor(self._embedding(ids))
 
     @torch.no_grad()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

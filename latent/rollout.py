@@ -1,19 +1,21 @@
 """The rollout of questions × trajectories, used for serving, training and evaluation alike.
 
-prefill → think → (probe) → decode, in passes of one length bucket and a bounded number of lanes.
+prefill → think → (probe) → decode, in passes of a bounded number of lanes, of prompts of any length.
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from latent.batch import Ask, LaneBatch
-from latent.decoding import Decoded, decode
+from latent.decoding import Decoded, decode, read_text
 from latent.errors import InputError
 from latent.lanes import Prefix
 from latent.probing import Probe, probe
@@ -86,23 +88,25 @@ def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, floa
 def _passes(
     asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int
 ) -> Iterator[list[tuple[int, tuple[int, ...]]]]:
-    """Cut the asks into passes of one bucket and at most `lane_limit` lanes, in index order."""
-    buckets: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-    for number, ask in enumerate(asks):
-        if not ask.indices:
-            raise InputError("a question needs at least one trajectory", param="budget")
-        for first in range(0, len(ask.indices), lane_limit):
-            part = ask.indices[first : first + lane_limit]
-            buckets[prefixes[number][0].bucket].append((number, part))
-    for parts in buckets.values():
-        members: list[tuple[int, tuple[int, ...]]] = []
-        lanes = 0
-        for number, indices in parts:
-            if members and lanes + len(indices) > lane_limit:
-                yield members
-                members, lanes = [], 0
-            members.append((number, indices))
-            lanes += len(indices)
+    """Cut the asks into passes of at most `lane_limit` lanes, in index order."""
+    if not all(ask.indices for ask in asks):
+        raise InputError("a question needs at least one trajectory", param="budget")
+    parts = [
+        (number, ask.indices[first : first + lane_limit])
+        for number, ask in enumerate(asks)
+        for first in range(0, len(ask.indices), lane_limit)
+    ]
+    # Longer prompts last: a pass of many questions then has few prompt lengths.
+    parts.sort(key=lambda part: prefixes[part[0]][0].bucket)
+    members: list[tuple[int, tuple[int, ...]]] = []
+    lanes = 0
+    for number, indices in parts:
+        if members and lanes + len(indices) > lane_limit:
+            yield members
+            members, lanes = [], 0
+        members.append((number, indices))
+        lanes += len(indices)
+    if members:
         yield members
 
 
@@ -139,8 +143,9 @@ def _run(
     timing = Timing(0.0, thought_seconds, _now(reasoner) - started - thought_seconds)
     # One transfer from the device for all questions of the pass.
     finals = thoughts.final.double().cpu().numpy() if thoughts else None  # (T, D)
+    read = cache(partial(read_text, reasoner))  # many lanes write the same
     return [
-        _result(reasoner, ask, rows, lanes, thoughts, finals, probed, timing)
+        _result(read, ask, rows, lanes, thoughts, finals, probed, timing)
         for ask, lanes, probed in zip(asks, batch.rows_of, probes, strict=True)
     ]
 
@@ -163,7 +168,7 @@ def _reasoning_lengths(reasoner: Reasoner, rows: Sequence[Decoded]) -> torch.Ten
 
 
 def _result(
-    reasoner: Reasoner,
+    read: Callable[[tuple[int, ...], int | None, bool], tuple[str, Decimal | None]],
     ask: Ask,
     rows: Sequence[Decoded],
     lanes: range,
@@ -177,7 +182,7 @@ def _result(
     trajectories = []
     for index, lane in zip(ask.indices, lanes, strict=True):
         row = rows[lane]
-        text, answer = row.read(reasoner)
+        text, answer = read(row.tokens, row.answer_start, row.is_finished)
         trajectories.append(
             Trajectory(
                 index=index,

@@ -24,8 +24,8 @@ def think(batch: LaneBatch, *, sites: int | None = None, keep: bool = False) -> 
     reasoner, sampler = batch.reasoner, batch.sampler
     count, dtype = reasoner.format.thoughts, reasoner.compute_dtype
     perturbed = (count if sites is None else sites) if sampler.is_additive else 0
-    epsilon = batch.noise.normal(perturbed, reasoner.width).to(reasoner.device, dtype)
-    is_sampled = batch.is_sampled[:, None].to(reasoner.device)
+    epsilon = batch.noise.normal(perturbed, reasoner.width).to(dtype)
+    is_sampled = batch.is_sampled[:, None]
     contexts, perturbations = [], []
     hidden = batch.first_hidden
     for k in range(count):
@@ -43,7 +43,7 @@ def think(batch: LaneBatch, *, sites: int | None = None, keep: bool = False) -> 
         hidden = reasoner.step(thought, batch.cache, k, masks)
     final = hidden
     for slot, token in enumerate((reasoner.format.end_id or 0, *reasoner.format.after_end_ids)):
-        end = torch.full((len(hidden),), token)
+        end = torch.full((len(hidden),), token, device=reasoner.device)
         hidden = reasoner.step(reasoner.embed(end), batch.cache, count + slot)
     return Thoughts(
         hidden=hidden,

@@ -113,7 +113,7 @@ def test_a_pass_runs_in_whole_blocks_of_rows(
 def test_prompt_memory_does_not_grow_with_the_budget() -> None:
     reasoner = make_reasoner("coconut", "gpt2", dtype=torch.float32)
     prefix = reasoner.prefill([reasoner.encode(QUESTIONS[1])])[0]
-    held = {LaneCache([prefix], [n], capacity=4).prompt_kv.nbytes for n in (2, 16, 128)}
+    held = {LaneCache([prefix], [n], capacity=4).prompt_bytes for n in (2, 16, 128)}
     assert held == {prefix.kv.nbytes}
 
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from latent.decoding import Decoded
+from latent.decoding import read_text
 from latent.errors import FormatError, InputError, MismatchError, NotFoundError
 from latent.importers import import_coconut, import_codi, import_cot
 from latent.rollout import Ask, rollout
@@ -220,8 +220,7 @@ def test_the_last_number_after_the_last_hash_is_the_answer(tmp_path: Path, base:
     reasoner = load_reasoner(import_coconut(checkpoint, base, tmp_path / "out", thoughts=K))
     for text, answer in (("5 ### 1,234", 1234), ("#7 then # none", None), ("no prefix 8", 8)):
         ids = tuple(reasoner.tokenizer.encode(text))
-        decoded = Decoded(ids, (0.0,) * len(ids), answer_start=None, is_finished=False)
-        assert decoded.read(reasoner) == (text, answer)
+        assert read_text(reasoner, ids, None, False) == (text, answer)
 
 
 def test_weights_are_stored_in_the_dtype_asked_and_a_value_too_large_is_refused(

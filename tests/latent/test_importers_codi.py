@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from latent.decoding import Decoded
+from latent.decoding import read_text
 from latent.errors import InputError, MismatchError
 from latent.importers import import_codi
 from latent.rollout import Ask, rollout
@@ -186,11 +186,10 @@ def test_the_last_number_of_the_text_is_the_answer(tmp_path: Path, base: Path) -
     reasoner = load_reasoner(import_codi(checkpoint, base, tmp_path / "out", thoughts=K))
     for text, answer in (("5 so 1,234 eggs #", 1234), ("none", None), ("10 - 5", 5)):
         ids = tuple(reasoner.tokenizer.encode(text))
-        decoded = Decoded(ids, (0.0,) * len(ids), answer_start=None, is_finished=False)
-        assert decoded.read(reasoner) == (text, answer)
+        assert read_text(reasoner, ids, None, False) == (text, answer)
         strict = replace(reasoner.format, answers="strict")
         reasoner.format, own = strict, reasoner.format
-        assert decoded.read(reasoner) == (text, None)
+        assert read_text(reasoner, ids, None, False) == (text, None)
         reasoner.format = own
 
 

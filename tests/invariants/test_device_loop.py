@@ -1,0 +1,86 @@
+"""Thoughts and decoding never wait for the host: they run on the `meta` device, which has no data.
+
+There any `.item()`, any number of a CPU tensor mixed in and any shape that depends on data raises.
+"""
+
+import pytest
+import torch
+
+from latent.batch import Ask, LaneBatch
+from latent.decoding import Texts, feed, next_tokens
+from latent.noise import Address, LaneNoise, Site, philox
+from latent.reasoner import Reasoner
+from latent.thinking import think
+from tests.reasoners import make_reasoner
+from tests.samplers import make_sampler
+
+PROMPTS = (tuple(range(5, 16)), tuple(range(40)), tuple(range(7, 20)))  # of two length buckets
+
+
+def on_meta(kind: str, architecture: str) -> Reasoner:
+    reasoner = make_reasoner(kind, architecture, dtype=torch.float32)
+    reasoner._model.to("meta")
+    reasoner._feedback.to("meta")
+    return reasoner
+
+
+def batch_of(reasoner: Reasoner, spec: str) -> LaneBatch:
+    sampler = make_sampler(spec, reasoner.width, torch.float32)
+    if hasattr(sampler, "heads"):
+        sampler.heads.to("meta")
+    prefixes = [reasoner.prefill([prompt])[0] for prompt in PROMPTS]
+    asks = [
+        Ask(prompt, 1, tuple(range(-1, n)), prefix=prefix)
+        for prompt, prefix, n in zip(PROMPTS, prefixes, (5, 20, 2), strict=True)
+    ]
+    return LaneBatch(reasoner, sampler, asks, reasoner.format.suffix_capacity)
+
+
+@pytest.mark.parametrize("spec", ["gts", "gaussian", "dropout:0.2"])
+@pytest.mark.parametrize(("kind", "architecture"), [("coconut", "gpt2"), ("codi", "llama")])
+def test_thoughts_and_answer_tokens_need_no_host(kind: str, architecture: str, spec: str) -> None:
+    reasoner = on_meta(kind, architecture)
+    batch = batch_of(reasoner, spec)
+    hidden = think(batch, keep=True).hidden
+    texts = Texts(reasoner.format, len(hidden), hidden.device)
+    for step in range(3):
+        chosen = next_tokens(batch, texts, hidden, reasoner.format.latent_positions, step)
+        hidden = feed(batch, texts, chosen, reasoner.format.latent_positions + step)
+    assert hidden.is_meta
+    with pytest.raises(NotImplementedError):
+        texts.is_done.tolist()  # the look at what has finished is the only wait
+
+
+@pytest.mark.parametrize("spec", ["token:0.9", "dropout:0.2", "deterministic"])
+def test_reasoning_text_needs_no_host(spec: str) -> None:
+    reasoner = on_meta("cot", "gpt2")
+    batch = batch_of(reasoner, spec)
+    hidden = batch.first_hidden
+    texts = Texts(reasoner.format, len(hidden), hidden.device)
+    for step in range(3):
+        chosen = next_tokens(batch, texts, hidden, 0, step)
+        hidden = feed(batch, texts, chosen, step)
+    assert hidden.is_meta
+
+
+def test_tensors_and_arrays_give_the_same_integers() -> None:
+    counter = torch.randint(0, 2**32, (4, 3, 50))
+    key = torch.randint(0, 2**32, (2, 3, 1))
+    tensors = philox(tuple(counter), tuple(key))  # type: ignore[type-var]
+    arrays = philox(tuple(counter.numpy()), tuple(key.numpy()))  # type: ignore[type-var]
+    for one, other in zip(tensors, arrays, strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_the_numbers_of_a_step_are_those_drawn_one_site_at_a_time() -> None:
+    noise = LaneNoise((5, 2**62, 9), (0, 3, -1))
+    addresses = [
+        Address(Site.EMBEDDING, 30),
+        Address(Site.ATTENTION, 21, layer=1, rows=3),
+        Address(Site.MLP_RESIDUAL, 30, layer=1),
+    ]
+    for address, found in zip(addresses, noise.exceed(4, addresses, 0.3), strict=True):
+        drawn = noise.uniform(
+            4, address.site, address.columns, layer=address.layer, rows=address.rows
+        )
+        assert torch.equal(found, drawn >= 0.3)
