@@ -38,6 +38,7 @@ class Rollout:
     timing: Timing
     contexts: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
     perturbations: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
+    states: torch.Tensor | None = None  # (N, K, D), if states were kept
     probe: Probe | None = None  # if asked for
 
 
@@ -48,6 +49,7 @@ def rollout(
     *,
     sites: int | None = None,
     keep_thoughts: bool = False,
+    keep_states: bool = False,
     with_probe: bool = False,
     lane_limit: int = DEFAULT_LANE_LIMIT,
 ) -> list[Rollout]:
@@ -60,7 +62,7 @@ def rollout(
             replace(asks[number], indices=indices, prefix=prefixes[number][0])
             for number, indices in members
         ]
-        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, with_probe)
+        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, keep_states, with_probe)
         for (number, _), piece in zip(members, done, strict=True):
             parts[number].append(piece)
     return [
@@ -117,6 +119,7 @@ def _run(
     asks: Sequence[Ask],
     sites: int | None,
     keep_thoughts: bool,
+    keep_states: bool,
     with_probe: bool,
 ) -> list[Rollout]:
     """Run one pass: all lanes think, are probed if asked, and decode."""
@@ -128,7 +131,9 @@ def _run(
     )
     capacity = format.suffix_capacity + forced * with_probe
     batch = LaneBatch(reasoner, sampler, asks, capacity)
-    thoughts = think(batch, sites=sites, keep=keep_thoughts) if format.is_latent else None
+    thoughts = None
+    if format.is_latent:
+        thoughts = think(batch, sites=sites, keep=keep_thoughts, keep_states=keep_states)
     thought_seconds = _now(reasoner) - started
     probes: list[Probe] | list[None] = [None] * len(asks)
     if thoughts is not None:
@@ -202,6 +207,7 @@ def _result(
         timing=timing,
         contexts=_slice(thoughts.contexts if thoughts else None, own),
         perturbations=_slice(thoughts.perturbations if thoughts else None, own),
+        states=_slice(thoughts.states if thoughts else None, own),
         probe=probed,
     )
 
@@ -225,6 +231,7 @@ def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
         timing=sum((piece.timing for piece in pieces), timing),
         contexts=cat([piece.contexts for piece in pieces]),
         perturbations=cat([piece.perturbations for piece in pieces]),
+        states=cat([piece.states for piece in pieces]),
         probe=None
         if first is None
         else Probe(

@@ -17,19 +17,28 @@ class Thoughts:
     final: torch.Tensor  # (T, D) what the last thought put out
     contexts: torch.Tensor | None  # (T, K, D), on request
     perturbations: torch.Tensor | None  # (T, K, D), on request
+    states: torch.Tensor | None  # (T, K, D) h, from which each thought was made; on request
 
 
-def think(batch: LaneBatch, *, sites: int | None = None, keep: bool = False) -> Thoughts:
+def think(
+    batch: LaneBatch,
+    *,
+    sites: int | None = None,
+    keep: bool = False,
+    keep_states: bool = False,
+) -> Thoughts:
     """Run all rows through their thoughts, perturbing the first `sites` of them (all by default)."""
     reasoner, sampler = batch.reasoner, batch.sampler
     count, dtype = reasoner.format.thoughts, reasoner.compute_dtype
     perturbed = (count if sites is None else sites) if sampler.is_additive else 0
     epsilon = batch.noise.normal(perturbed, reasoner.width).to(dtype)
     is_sampled = batch.is_sampled[:, None]
-    contexts, perturbations = [], []
+    contexts, perturbations, states = [], [], []
     hidden = batch.first_hidden
     for k in range(count):
         masks = batch.masks(step=k)
+        if keep_states:
+            states.append(hidden)
         context = reasoner.feedback(hidden, masks)  # (T, D), before z is added
         if k < perturbed:
             drawn = sampler.perturb(context.to(dtype), epsilon[k])
@@ -50,4 +59,5 @@ def think(batch: LaneBatch, *, sites: int | None = None, keep: bool = False) -> 
         final=final,
         contexts=torch.stack(contexts, dim=1) if contexts else None,
         perturbations=torch.stack(perturbations, dim=1) if perturbations else None,
+        states=torch.stack(states, dim=1) if states else None,
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from latent.errors import InputError
 from latent.trajectory import Trajectory
 
-__all__ = ["Candidate", "Tally", "VoteKind", "certainty_of", "parse_vote", "rank", "tally"]
+__all__ = [
+    "Candidate",
+    "Tally",
+    "VoteKind",
+    "certainty_of",
+    "geometric_median",
+    "parse_vote",
+    "rank",
+    "tally",
+]
 
 VoteKind = Literal["majority", "confidence", "best", "centroid"]
 
@@ -128,7 +137,7 @@ def _by_centroid(trajectories: Sequence[Trajectory]) -> _Score:
     ]
     if len(thoughts) < len(trajectories):
         raise InputError("the centroid vote needs a latent reasoner's final thoughts", param="vote")
-    distances = _distances_to_centre(np.stack(thoughts))
+    distances = geometric_median(np.stack(thoughts)).distances
     scale = max(float(np.median(distances)), 1e-12)
     closeness = np.exp(-distances / scale).tolist()
     by_index = {
@@ -137,8 +146,15 @@ def _by_centroid(trajectories: Sequence[Trajectory]) -> _Score:
     return lambda group: max(by_index[trajectory.index] for trajectory in group)
 
 
-def _distances_to_centre(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distances of points (N, D) to their geometric median, which up to half of outliers do not move.
+class Median(NamedTuple):
+    """The geometric median of N points."""
+
+    weights: NDArray[np.float64]  # (N,) of the points, whose weighted mean it is
+    distances: NDArray[np.float64]  # (N,) of the points to it
+
+
+def geometric_median(points: NDArray[np.float64]) -> Median:
+    """Find the geometric median of points (N, D), which up to half of outliers do not move.
 
     Weiszfeld's iteration on the Gram matrix: the centre is a weighted mean of the points, so only the
     weights are kept, and a step costs N² whatever D is.
@@ -153,7 +169,7 @@ def _distances_to_centre(points: NDArray[np.float64]) -> NDArray[np.float64]:
         weights /= weights.sum()
         to_all = gram @ weights
         distances = np.sqrt(np.maximum(squares - 2 * to_all + weights @ to_all, 0.0))
-    return distances
+    return Median(weights, distances)
 
 
 _SCORES: dict[VoteKind, Callable[[Sequence[Trajectory]], _Score]] = {

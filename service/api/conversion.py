@@ -1,8 +1,9 @@
 """Between the API's schemas and the engine: request bodies to jobs, results to response bodies."""
 
 import secrets
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from latent.errors import InputError, SpecError
 from latent.folders import sampler_spec
@@ -25,6 +26,7 @@ from service.api.schemas import (
     UsageOut,
 )
 from service.engine.job import Job
+from service.engine.messages import View
 from service.models import Catalog, ServedModel
 from service.settings import Settings
 
@@ -36,9 +38,12 @@ __all__ = [
     "result_log_fields",
     "solve_job",
     "solve_response",
+    "trace_job",
 ]
 
 _SOLVE_BUDGET, _DIAGNOSE_BUDGET = 8, 32
+# Of a trace, besides the deterministic trajectory; PCA takes the cube of the points.
+_MAX_PATHS, _MAX_POINTS = 64, 1024
 
 
 def solve_job(
@@ -51,6 +56,10 @@ def solve_job(
     _check_limits(question, budget, settings)
     if body.stop is not None and body.vote != "majority":
         raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
+    if _views(body) and not model.format.is_latent:
+        raise InputError(
+            f"include: paths and readings need thoughts; {model.name} has none", param="include"
+        )
     if body.vote == "centroid" and not model.format.is_latent:
         raise InputError(f"vote 'centroid' needs thoughts; {model.name} has none", param="vote")
     return Job(
@@ -70,6 +79,35 @@ def solve_job(
         calibration=model.calibrations.find(spec, body.vote),
         deadline_ms=body.deadline_ms,
         is_streamed=body.stream,
+    )
+
+
+def trace_job(body: SolveRequest, job: Job, solved: Solved) -> Job | None:
+    """Make the job that runs a solved question's first trajectories again and keeps their thoughts.
+
+    With the same seed they are the same trajectories. None if nothing of them is asked for, or the
+    deadline has passed.
+    """
+    views = _views(body)
+    if not views or solved.ended_by == "deadline":
+        return None
+    count = max(1, min(_MAX_PATHS, _MAX_POINTS // job.thoughts))
+    sampled = [each.index for each in solved.trajectories if each.index != DETERMINISTIC]
+    left_ms = None
+    if job.deadline_ms is not None:
+        left_ms = max(1, job.deadline_ms - int(solved.total_seconds * 1e3))
+    return Job(
+        request_id=job.request_id,
+        kind="trace",
+        model=job.model,
+        sampler=job.sampler,
+        thoughts=job.thoughts,
+        question=job.question,
+        seed=job.seed,
+        indices=(DETERMINISTIC, *sampled[:count]),
+        budget=job.budget,
+        deadline_ms=left_ms,
+        views=views,
     )
 
 
@@ -106,8 +144,18 @@ def diagnose_jobs(
     ]
 
 
-def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) -> SolveResponse:
-    """Make the response of a solved question, the same for the API and `gts solve --json`."""
+def solve_response(
+    solved: Solved,
+    *,
+    request_id: str,
+    with_trajectories: bool,
+    views: Mapping[str, Any] | None = None,
+) -> SolveResponse:
+    """Make the response of a solved question, the same for the API and `gts solve --json`.
+
+    `views` are the result of its trace job.
+    """
+    views = views or {}
     count = len(solved.trajectories)
     shown = None
     if with_trajectories:
@@ -134,6 +182,8 @@ def solve_response(solved: Solved, *, request_id: str, with_trajectories: bool) 
         timing_ms=_timing_out(solved.timing, solved.queue_seconds, solved.total_seconds),
         members=None if solved.members is None else [_member_out(one) for one in solved.members],
         trajectories=shown,
+        paths=views.get("paths"),
+        readings=views.get("readings"),
     )
 
 
@@ -202,6 +252,10 @@ def model_out(
             samplers=settings.max_samplers,
         ),
     )
+
+
+def _views(body: SolveRequest) -> tuple[View, ...]:
+    return tuple(each for each in get_args(View) if each in body.include)
 
 
 def _check_limits(question: str, budget: int, settings: Settings) -> None:

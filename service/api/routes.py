@@ -1,6 +1,7 @@
 """The endpoints: turn a body into jobs, submit them to the engine, turn results into a response."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from service.api.conversion import (
     result_log_fields,
     solve_job,
     solve_response,
+    trace_job,
 )
 from service.api.schemas import (
     DiagnoseRequest,
@@ -31,6 +33,7 @@ from service.api.streaming import events
 from service.engine.engine import Engine
 from service.engine.job import Job
 from service.errors import (
+    DeadlineError,
     ErrorResponse,
     NotReadyError,
     ServiceError,
@@ -107,13 +110,15 @@ async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
     state.engine.submit([job])
     if body.stream:
         beat = state.settings.heartbeat_seconds
-        stream = events(job, state.engine, state.metrics, beat, with_texts, log_fields)
+        stream = events(job, body, state.engine, state.metrics, beat, log_fields)
         headers = {"Cache-Control": "no-store"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
     (solved,) = await _results(request, state, [job])
     if isinstance(solved, ServiceError):
         raise solved
-    response = _solve_response(solved, job, state, with_texts)
+    assert isinstance(solved, Solved)
+    views = await _views(body, job, solved, request, state)
+    response = _solve_response(solved, job, state, with_texts, views)
     log_fields.update(result_log_fields(response))
     return response
 
@@ -124,6 +129,8 @@ async def _solve_many(
     limit = state.settings.max_questions
     if body.stream:
         raise invalid_field("stream takes one question, not a list", "stream")
+    if set(body.include) - {"trajectories"}:
+        raise invalid_field("paths and readings take one question, not a list", "include")
     if not 1 <= len(questions) <= limit:
         raise invalid_field(f"question has {len(questions)} items; give 1 to {limit}", "question")
     request_id, with_texts = request.state.log_fields["request_id"], "trajectories" in body.include
@@ -153,10 +160,35 @@ async def _solve_many(
     return SolveManyResponse(results=results)
 
 
-def _solve_response(result: Any, job: Job, state: State, with_texts: bool) -> SolveResponse:
+def _solve_response(
+    result: Any,
+    job: Job,
+    state: State,
+    with_texts: bool,
+    views: Mapping[str, Any] | None = None,
+) -> SolveResponse:
     assert isinstance(result, Solved)
     state.metrics.observe_solved(result)
-    return solve_response(result, request_id=job.request_id, with_trajectories=with_texts)
+    return solve_response(
+        result, request_id=job.request_id, with_trajectories=with_texts, views=views
+    )
+
+
+async def _views(
+    body: SolveRequest, job: Job, solved: Solved, request: Request, state: State
+) -> Mapping[str, Any] | None:
+    """Run the trace job of a solved question; None if there is none, or its deadline passes."""
+    tracing = trace_job(body, job, solved)
+    if tracing is None:
+        return None
+    state.engine.submit([tracing], is_continued=True)
+    (views,) = await _results(request, state, [tracing])
+    if isinstance(views, DeadlineError):
+        return None
+    if isinstance(views, ServiceError):
+        raise views
+    assert isinstance(views, dict)
+    return views
 
 
 @router.post("/diagnose", responses=_ERRORS)

@@ -22,6 +22,9 @@ __all__ = [
     "MemberOut",
     "ModelOut",
     "ModelsResponse",
+    "PathOut",
+    "PathsOut",
+    "ReadingOut",
     "RoundEvent",
     "SamplerDiagnosisOut",
     "SamplerInfoOut",
@@ -30,6 +33,7 @@ __all__ = [
     "SolveResponse",
     "Stop",
     "TimingOut",
+    "TokenReadingOut",
     "TrajectoryOut",
     "UsageOut",
 ]
@@ -92,8 +96,12 @@ class SolveRequest(_Body):
     stream: bool = Field(
         False, strict=True, description="Server-sent events: round, result, error."
     )
-    include: list[Literal["trajectories"]] = Field(
-        [], max_length=1, description="`trajectories`: every one, with its text and confidence."
+    include: list[Literal["trajectories", "paths", "readings"]] = Field(
+        [],
+        max_length=3,
+        description="`trajectories`: every one, with its text and confidence. `paths`: the thoughts "
+        "in two dimensions. `readings`: the likeliest tokens of each thought. The last two run up to "
+        "64 trajectories once more.",
     )
 
 
@@ -182,6 +190,41 @@ class MemberOut(_Out):
     timing_ms: TimingOut = Field(description="`total` is the sum of prefill, thoughts and decode.")
 
 
+Point = tuple[float, float]
+
+
+class PathOut(TrajectoryOut):
+    """A trajectory, and where its thoughts are."""
+
+    points: list[Point] = Field(description="One for each thought, as it was fed back.")
+
+
+class PathsOut(_Out):
+    """The thoughts in the plane of their two largest principal components."""
+
+    explained: tuple[float, float] = Field(description="Shares of the variance along the axes.")
+    median: list[Point] = Field(
+        description="The geometric median of the sampled trajectories, for each thought."
+    )
+    trajectories: list[PathOut] = Field(description="The deterministic one first.")
+
+
+class TokenReadingOut(_Out):
+    """A token that a thought would be decoded to."""
+
+    token: str
+    probability: float
+
+
+class ReadingOut(_Out):
+    """What the thoughts of one trajectory read like through the vocabulary head."""
+
+    index: int
+    thoughts: list[list[TokenReadingOut]] = Field(
+        description="For each thought its likeliest tokens, of the state that it is made from."
+    )
+
+
 class SolveResponse(_Out):
     """A question's answer, its candidates, and the work that they took."""
 
@@ -208,6 +251,12 @@ class SolveResponse(_Out):
         None, description="Of a panel: the work of each member, in the order of the panel."
     )
     trajectories: list[TrajectoryOut] | None = None
+    paths: PathsOut | None = Field(
+        None, description="If `include` asks for it; null if the deadline came first."
+    )
+    readings: list[ReadingOut] | None = Field(
+        None, description="If `include` asks for it; null if the deadline came first."
+    )
 
 
 class RoundEvent(_Out):

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from latent.solved import Solved
-from service.api.conversion import candidates_out, result_log_fields, solve_response
-from service.api.schemas import RoundEvent
+from latent.votes import Tally
+from service.api.conversion import candidates_out, result_log_fields, solve_response, trace_job
+from service.api.schemas import RoundEvent, SolveRequest
 from service.engine.engine import Engine
 from service.engine.job import Job
-from service.errors import ServiceError
+from service.errors import DeadlineError, ServiceError
 from service.metrics import Metrics
 
 __all__ = ["events"]
@@ -20,43 +21,72 @@ _HEARTBEAT = ": still thinking\n\n"
 
 async def events(
     job: Job,
+    body: SolveRequest,
     engine: Engine,
     metrics: Metrics,
     heartbeat_seconds: float,
-    with_trajectories: bool,
     log_fields: dict[str, Any],
 ) -> AsyncIterator[str]:
     """Yield a job's events until its answer; free its lanes if the client disconnects."""
     log_fields["stream_outcome"] = "cancelled"  # until the last event
+    jobs = [job]
     try:
-        while job.is_open:
-            try:
-                async with asyncio.timeout(heartbeat_seconds):
-                    tally = await job.progress.get()
-            except TimeoutError:
-                yield _HEARTBEAT
-                continue
-            if tally is not None:
-                votes = sum(candidate.votes for candidate in tally.candidates)
-                event = RoundEvent(
-                    id=job.request_id, budget_used=votes, candidates=candidates_out(tally)
-                )
-                yield _event("round", event.model_dump_json())
-        error = job.result.exception()
-        log_fields["stream_outcome"] = "error" if error else "ok"
-        if isinstance(error, ServiceError):
-            yield _event("error", json.dumps(error.body()))
-            return
+        async for tally in _progress(job, heartbeat_seconds):
+            yield _HEARTBEAT if tally is None else _round(job, tally)
         solved = job.result.result()
         assert isinstance(solved, Solved)
         metrics.observe_solved(solved)
+        views = None
+        if (tracing := trace_job(body, job, solved)) is not None:
+            engine.submit([tracing], is_continued=True)
+            jobs.append(tracing)
+            async for _ in _progress(tracing, heartbeat_seconds):
+                yield _HEARTBEAT
+            views = _views_of(tracing)
         response = solve_response(
-            solved, request_id=job.request_id, with_trajectories=with_trajectories
+            solved,
+            request_id=job.request_id,
+            with_trajectories="trajectories" in body.include,
+            views=views,
         )
         log_fields.update(result_log_fields(response), prompt_tokens=job.prompt_tokens)
+        log_fields["stream_outcome"] = "ok"
         yield _event("result", response.model_dump_json())
+    except ServiceError as error:
+        log_fields["stream_outcome"] = "error"
+        yield _event("error", json.dumps(error.body()))
     finally:
-        engine.cancel(job)
+        for each in jobs:
+            engine.cancel(each)
+
+
+async def _progress(job: Job, heartbeat_seconds: float) -> AsyncIterator[Tally | None]:
+    """Yield the tallies of a job until it is answered, and None after each silence."""
+    while job.is_open:
+        try:
+            async with asyncio.timeout(heartbeat_seconds):
+                tally = await job.progress.get()
+        except TimeoutError:
+            yield None
+            continue
+        if tally is not None:
+            yield tally
+
+
+def _views_of(tracing: Job) -> dict[str, Any] | None:
+    """What a finished trace job found; None if its deadline came first."""
+    try:
+        views = tracing.result.result()
+    except DeadlineError:
+        return None
+    assert isinstance(views, dict)
+    return views
+
+
+def _round(job: Job, tally: Tally) -> str:
+    votes = sum(candidate.votes for candidate in tally.candidates)
+    event = RoundEvent(id=job.request_id, budget_used=votes, candidates=candidates_out(tally))
+    return _event("round", event.model_dump_json())
 
 
 def _event(name: str, data: str) -> str:

@@ -98,9 +98,9 @@ class Engine:
         self._pool.close()
         self._fail_all(DrainingError, "the server is shutting down")
 
-    def submit(self, jobs: Sequence[Job]) -> None:
-        """Admit jobs, all or none."""
-        self._admit(sum(len(job.indices) for job in jobs))
+    def submit(self, jobs: Sequence[Job], *, is_continued: bool = False) -> None:
+        """Admit jobs, all or none; those that continue an admitted request find the queue open."""
+        self._admit(sum(len(job.indices) for job in jobs), is_continued)
         for job in jobs:
             self._open(job)
         self._step()
@@ -176,7 +176,7 @@ class Engine:
                         self._fail(job, WorkerError("the worker died on this question, twice"))
                 self._scheduler.put_back(task, is_alone=True)
 
-    def _admit(self, lanes: int) -> None:
+    def _admit(self, lanes: int, is_continued: bool) -> None:
         if self._is_draining:
             self._metrics.rejected.labels("draining").inc()
             raise DrainingError("the server is shutting down; ask another", retry_after=1)
@@ -184,7 +184,7 @@ class Engine:
             self._metrics.rejected.labels("not_ready").inc()
             raise NotReadyError("no worker is ready; try again in a moment", retry_after=1)
         waiting, limit = self._scheduler.waiting_lanes, self._settings.waiting_lanes
-        if waiting and waiting + lanes > limit:
+        if waiting and waiting + lanes > limit and not is_continued:
             self._metrics.rejected.labels("queue_full").inc()
             raise OverloadedError(
                 f"{waiting} lanes wait and the limit is {limit}; try again later",

@@ -12,7 +12,7 @@ from latent.calibration import Calibration
 from latent.solved import EndedBy, Solved
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Tally, VoteKind, certainty_of, tally
-from service.engine.messages import Group, Kind, LaneReport, Task
+from service.engine.messages import Group, Kind, LaneReport, Task, View
 from service.errors import DeadlineError, ServiceError
 
 __all__ = ["BLOCK", "Job", "checkpoints"]
@@ -38,6 +38,7 @@ class Job:
     vote: VoteKind = "majority"
     certainty: float | None = None  # stop an adaptive budget here
     answer: str | None = None  # the true answer, for a diagnosis
+    views: tuple[View, ...] = ()  # for a trace
     calibration: Calibration | None = None
     deadline_ms: int | None = None
     is_streamed: bool = False
@@ -68,7 +69,7 @@ class Job:
     @property
     def is_whole(self) -> bool:
         """Whether its lanes must run in one round, which it then has for itself."""
-        return self.kind == "diagnose"
+        return self.kind != "solve"
 
     @property
     def group(self) -> Group:
@@ -93,14 +94,22 @@ class Job:
     def task(self, indices: tuple[int, ...]) -> Task:
         """Describe these lanes for a worker."""
         wants_thoughts = self.vote == "centroid"
-        return Task(self.job_id, self.question, self.seed, indices, wants_thoughts, self.answer)
+        return Task(
+            job_id=self.job_id,
+            question=self.question,
+            seed=self.seed,
+            indices=indices,
+            wants_thoughts=wants_thoughts,
+            answer=self.answer,
+            views=self.views,
+        )
 
     def accept(self, report: LaneReport) -> int:
         """Take in finished lanes and answer if they suffice; return how many were surplus."""
         self._timing += report.timing
         self.prompt_tokens = report.prompt_tokens
-        if report.diagnosis is not None:
-            self.result.set_result(dict(report.diagnosis))
+        if report.findings is not None:
+            self.result.set_result(dict(report.findings))
             return 0
         for position, trajectory in enumerate(report.trajectories):
             self._done[trajectory.index] = trajectory

@@ -18,10 +18,12 @@ __all__ = [
     "RoundReport",
     "RoundTask",
     "Task",
+    "View",
     "WorkerConfig",
 ]
 
-Kind = Literal["solve", "diagnose"]
+Kind = Literal["solve", "diagnose", "trace"]
+View = Literal["paths", "readings"]  # of the thoughts, for a trace
 Group = tuple[Kind, str, str]  # kind of work, model, sampler: the same for all lanes of a round
 
 
@@ -56,6 +58,7 @@ class Task:
     indices: tuple[int, ...]
     wants_thoughts: bool = False  # the centroid vote needs the final thoughts
     answer: str | None = None  # the true answer, for a diagnosis
+    views: tuple[View, ...] = ()  # for a trace
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class RoundTask:
     round_id: int
     group: Group
     tasks: tuple[Task, ...]
-    lane_limit: int  # lanes on the device at once; a diagnosis may take several passes
+    lane_limit: int  # lanes on the device at once; a diagnosis or a trace may take several passes
 
     @property
     def lanes(self) -> int:
@@ -82,7 +85,7 @@ class LaneReport:
     prompt_tokens: int
     timing: Timing
     snr: tuple[float, ...] | None = None  # per thought
-    diagnosis: Mapping[str, Any] | None = None
+    findings: Mapping[str, Any] | None = None  # of a diagnosis or a trace
 
 
 @dataclass(frozen=True)

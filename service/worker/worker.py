@@ -37,6 +37,7 @@ from service.engine.messages import (
 from service.logs import set_up_logging
 from service.worker.diagnosis import diagnose
 from service.worker.prefix_cache import PrefixCache
+from service.worker.tracing import trace
 
 __all__ = ["Worker", "main"]
 
@@ -120,7 +121,7 @@ class Worker:
                     asked.append((item, self._ask(reasoner, item)))
                 except Exception as error:
                     results[item.job_id] = _failure(error, "this question could not be read")
-            work = self._solve if kind == "solve" else self._diagnose
+            work = {"solve": self._solve, "diagnose": self._diagnose, "trace": self._trace}[kind]
             results |= _isolated(partial(work, reasoner, sampler, task.lane_limit), asked)
         except GtsError as error:
             failure = _failure(error, "the round failed")
@@ -148,7 +149,16 @@ class Worker:
             truth = None if item.answer is None else parse_answer(item.answer)
             done, measures = diagnose(reasoner, sampler, ask, truth, lane_limit)
             self._prefixes.put(reasoner, ask.prompt, done.prefix)
-            reports[item.job_id] = _report(item, done, diagnosis=measures)
+            reports[item.job_id] = _report(item, done, findings=measures)
+        return reports
+
+    def _trace(
+        self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
+    ) -> Results:
+        reports: Results = {}
+        for item, ask in asked:
+            done, views = trace(reasoner, sampler, ask, item.views, lane_limit)
+            reports[item.job_id] = _report(item, done, findings=views)
         return reports
 
     def _ask(self, reasoner: Reasoner, item: Task) -> Ask:

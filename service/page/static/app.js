@@ -8,7 +8,9 @@ import { clearError, showError } from "./errors.js";
 import { knownTruth, offerModels, readForm, setSeed, watchForm } from "./form.js";
 import { describe, ownModels } from "./models.js";
 import { Palette } from "./palette.js";
+import { closeThoughts, offerThoughts } from "./thoughts.js";
 
+let chosen = null; // the model
 let running = null; // the AbortController of the question that is being asked
 
 async function loadModels() {
@@ -16,6 +18,7 @@ async function loadModels() {
     const models = ownModels(await listModels());
     clearError();
     offerModels(models, (model) => {
+      chosen = model;
       byId("about").textContent = describe(model);
     });
   } catch (error) {
@@ -59,6 +62,7 @@ async function ask(body = null, before = null) {
 
 function begin(asked) {
   showWaiting();
+  closeThoughts();
   byId("call").hidden = true;
   byId("cancel-button").hidden = false;
   byId("progress").hidden = false;
@@ -77,6 +81,7 @@ function finish(asked, response, view) {
   showResult(response, view);
   byId("progress-text").textContent = `answered: ${answerText(response.answer)}`;
   showCalls({ ...asked, seed: response.seed });
+  offerThoughts(asked, response, chosen, view.palette);
 }
 
 function sameAgain(response) {

@@ -6,7 +6,10 @@ import { heldToken } from "./token.js";
 export function showCalls(body) {
   const url = new URL(".", location.href).href.replace(/\/$/u, "");
   byId("calls").replaceChildren(...block("curl", curl(url, body)), ...block("Python", python(url, body)));
-  byId("call").hidden = false;
+  const place = byId("call");
+  // Beside the form there is room for it; on a narrow screen it would push the thoughts away.
+  if (place.hidden) place.open ||= matchMedia("(min-width: 56rem)").matches;
+  place.hidden = false;
 }
 
 export function curl(url, body) {
