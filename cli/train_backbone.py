@@ -23,11 +23,13 @@ app = typer.Typer(
 )
 
 # Options, and the field that each sets.
-_DATA = {name: name for name in ("data", "redraw_numbers", "exclude", "validation", "test", "init")}
+_DATA = {name: name for name in ("data", "redraw_numbers", "exclude", "validation", "test")}
+_DATA |= {name: name for name in ("validation_problems", "init", "lora_rank", "bare_steps")}
 _LISTS = ("data", "exclude")  # options that may be repeated
 _STAGES = {name: name for name in ("stage_steps", "settle_steps", "supervised_steps")}
 _TRAINING = {name: name for name in ("width", "layers", "heads", "dropout", "batch", "optimizer")}
 _TRAINING |= {"lr": "learning_rate", "problems": "train_problems", "seed": "seed"}
+_TRAINING |= {name: name for name in ("log_every", "examine_every", "checkpoint_every")}
 _COCONUT = {"thoughts_per_step": "thoughts_per_step", "thoughts": "with_thoughts"}
 _CODI = {"thoughts": "codi_thoughts", "projection": "projection_hidden", "gamma": "gamma"}
 _LLAMA = {"kv_heads": "kv_heads", "mlp_width": "mlp_width"}

@@ -2,6 +2,7 @@
 
 A reasoner folder is a transformers folder plus `reasoner.json`, `projection.safetensors` for CODI, and
 `samplers/NAME/` with `sampler.safetensors` and `sampler.json`; the one called `default` is plain `gts`.
+Where `reasoner.json` names a base, an adapter stands in place of the weights (`latent.adapter`).
 """
 
 import hashlib
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from latent.adapter import read_adapter
 from latent.errors import FormatError
 from latent.files import raw_tensors, read_json, tensors_digest
 from latent.format import ReasonerFormat
@@ -52,7 +54,10 @@ def fingerprint(folder: Path) -> str:
             f"{folder}: the weights are not those that reasoner.json was written for; they are damaged, "
             "or were changed on purpose: then remove weights_sha256 from reasoner.json"
         )
-    computed = json.dumps(format.computed(), sort_keys=True)
+    fields = format.computed()
+    if format.base is not None:
+        fields["adapter_scale"] = read_adapter(folder).scale
+    computed = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(f"{weights}{computed}".encode()).hexdigest()
 
 

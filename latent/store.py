@@ -10,10 +10,17 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 from transformers import logging as transformers_logging
 
-from latent.errors import FormatError, MismatchError, NotFoundError
+from latent.adapter import Adapter
+from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
 from latent.files import (
     load_tensors,
     read_json,
@@ -29,8 +36,9 @@ from latent.folders import (
     read_sampler_card,
     weights_digest,
 )
-from latent.format import Projection, ReasonerFormat
+from latent.format import Base, Projection, ReasonerFormat
 from latent.lanes import ATTENTION_NAME
+from latent.merging import load_base, merge_adapter
 from latent.reasoner import ProjectionMLP, Reasoner
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
 from latent.specs import SamplerSpec
@@ -68,7 +76,7 @@ def load_reasoner(
     if not folder.is_dir():
         raise NotFoundError(f"no reasoner folder at {folder}", param="model")
     format = read_format(folder)
-    model = load_decoder(folder, dtype)
+    model = load_decoder(folder, dtype, format.base)
     tokenizer = load_tokenizer(folder)
     _check_fit(folder, format, model, tokenizer)
     projection = None
@@ -137,22 +145,36 @@ def load_projection(
     return projection
 
 
-def load_decoder(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """Load a transformers folder to serve lanes; name every missing or unexpected weight."""
-    _check_decoder_files(folder)
+def load_decoder(folder: Path, dtype: torch.dtype, base: Base | None = None) -> PreTrainedModel:
+    """Load a folder's decoder to serve lanes; name every missing or unexpected weight.
+
+    With a base, its weights and the folder's adapter are merged.
+    """
+    if base is None:
+        _check_decoder_files(folder)
     hub_logging: Any = transformers_logging
     hub_logging.disable_progress_bar()
     verbosity = hub_logging.get_verbosity()
     hub_logging.set_verbosity_error()  # what it would warn of is an error here
+    options: dict[str, Any] = {"dtype": dtype, "local_files_only": True}
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        if base is None:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                **options,
+            )
+        else:
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
+            weights = merge_adapter(folder, load_base(folder, base))
+            kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+            loaded = kind.from_pretrained(
+                None, config=config, state_dict=weights, output_loading_info=True, **options
+            )
+    except GtsError:
+        raise
     except Exception as error:  # transformers raises whatever its parts raise
         first_line = str(error).strip().partition("\n")[0]
         raise FormatError(
@@ -204,13 +226,21 @@ def save_reasoner(
     model: PreTrainedModel,
     tokenizer: Any,
     projection: ProjectionMLP | None = None,
+    adapter: tuple[Adapter, Mapping[str, torch.Tensor]] | None = None,
 ) -> None:
-    """Write a reasoner folder: all of it beside its place first, `reasoner.json` moved in last."""
+    """Write a reasoner folder: all of it beside its place first, `reasoner.json` moved in last.
+
+    An adapter's settings and factors are written in place of the decoder's weights.
+    """
     cast(Any, transformers_logging).disable_progress_bar()
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         beside = Path(name)
-        model.save_pretrained(beside)
+        if adapter is None:
+            model.save_pretrained(beside)
+        else:
+            model.config.save_pretrained(beside)
+            adapter[0].save(beside, adapter[1])
         tokenizer.save_pretrained(beside)
         if projection is not None:
             save_tensors(beside / "projection.safetensors", projection.state_dict())

@@ -62,7 +62,17 @@ class BackboneConfig(Settings):
     ]
     settle_steps: Annotated[_NotNegative, Doc("Last steps, with dropout; 0: none.")] = 500
     architecture: Architecture = field(default_factory=Architecture)
-    init: Annotated[str | None, Doc("A transformers folder to start from.")] = None
+    init: Annotated[
+        str | None,
+        Doc("What to start from: a folder, or package:NAME with a GGUF file in that package."),
+    ] = None
+    lora_rank: Annotated[
+        _NotNegative,
+        Doc("Train a low-rank adapter of the decoder from --init; 0: all of its weights."),
+    ] = 0
+    bare_steps: Annotated[
+        bool, Doc("Write a step as 12+5=17, which is fewer tokens than <<12+5=17>>.")
+    ] = False
     data: Annotated[
         tuple[str, ...],
         MinLen(1),
@@ -121,6 +131,12 @@ class BackboneConfig(Settings):
         # A decoder from --init can omit the first stage.
         required = self.stage_steps[1:] if self.init and given > 1 else self.stage_steps
         return (
+            ("lora_rank", not self.lora_rank or self.init is not None, "0 without init"),
+            (
+                "lora_rank",
+                not self.lora_rank or self.optimizer == "adamw",
+                "0 with the optimizer muon, which is for whole matrices; use adamw",
+            ),
             (
                 "supervised_steps",
                 not is_supervised or (self.recipe != "cot" and self.with_thoughts),

@@ -1,11 +1,16 @@
 """Builds the decoder of a backbone run: a small one from scratch, or a pretrained one."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GPT2Config,
@@ -16,9 +21,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from latent.adapter import find_base, package_base
 from latent.errors import NotFoundError
+from latent.folders import read_format, weights_digest
+from latent.format import Base
+from latent.merging import load_base, load_factors, merge_adapter
 from trainer.backbone.config import Architecture
-from trainer.data.tokenizer import END_LATENT, START_LATENT
 
 
 def build_decoder(shape: Architecture, tokens: int, eos: int) -> PreTrainedModel:
@@ -76,13 +84,51 @@ def set_dropout(model: PreTrainedModel, rate: float) -> None:
     model.set_attn_implementation("eager" if rate else "sdpa")
 
 
-def load_pretrained(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Load a decoder and its tokenizer, and add the latent markers if they are missing."""
+@dataclass(frozen=True)
+class Pretrained:
+    """A decoder to start from."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    base: Base  # what an adapter of it names
+    factors: Mapping[str, Tensor] | None = None  # of an adapter to go on from
+
+
+def load_pretrained(init: str, *, with_adapter: bool = False) -> Pretrained:
+    """Load a transformers folder, a reasoner with a base, or the GGUF file of `package:NAME`.
+
+    An adapter in the folder is merged, or with `with_adapter` returned apart.
+    """
+    kind, _, package = init.partition(":")
+    folder = Path(init)
+    auto_tokenizer: Any = AutoTokenizer
+    if kind == "package":
+        base = package_base(package)
+        path = find_base(folder, base)
+        read: Any = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+        # The file is quantised, and not the decoder that is made of it.
+        kept = {k: v for k, v in read.to_dict().items() if k != "quantization_config"}
+        tokenizer = auto_tokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        return Pretrained(_build(type(read)(**kept), load_base(folder, base)), tokenizer, base)
     if not (folder / "config.json").is_file():
-        raise NotFoundError(f"no config.json in {folder}; --init wants a transformers folder")
-    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder)  # type: ignore[assignment]
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
-    tokenizer.add_tokens([START_LATENT, END_LATENT], special_tokens=True)
-    if len(tokenizer) > model.config.vocab_size:
-        model.resize_token_embeddings(len(tokenizer))
-    return model, tokenizer
+        raise NotFoundError(
+            f"no config.json in {folder}; --init wants a transformers folder or package:NAME",
+            param="init",
+        )
+    tokenizer = auto_tokenizer.from_pretrained(folder)
+    format = read_format(folder) if (folder / "reasoner.json").is_file() else None
+    if format is not None and format.base is not None:
+        weights = load_base(folder, format.base)
+        factors = load_factors(folder) if with_adapter else None
+        weights = weights if with_adapter else merge_adapter(folder, weights)
+        model = _build(AutoConfig.from_pretrained(folder), weights)
+        return Pretrained(model, tokenizer, format.base, factors)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    return Pretrained(model, tokenizer, Base(weights_digest(folder), folder=str(folder.resolve())))
+
+
+def _build(config: Any, weights: Mapping[str, Tensor]) -> PreTrainedModel:
+    decoder: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    model: PreTrainedModel
+    model = decoder.from_pretrained(None, config=config, state_dict=weights, dtype="float32")
+    return model

@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 
+from latent.adapter import read_adapter
 from latent.errors import GtsError, NotFoundError
 from latent.files import read_json, write_text
 from latent.folders import read_format
+from latent.merging import load_factors
 from latent.store import load_decoder, load_projection, load_tokenizer, save_reasoner
 from trainer.runs.checkpoint import read_log
 
@@ -54,12 +56,16 @@ def ship(run: Path, folder: Path, control: Path | None = None) -> None:
     runs = _chain(source)
     results = {name: value for name, value in result.items() if isinstance(value, dict)}
     format = replace(read_format(source), provenance={"runs": runs, "results": results})
-    model = load_decoder(source, torch.float16)
+    model = load_decoder(source, torch.float16, format.base)
     projection = None
     if format.projection is not None:
         projection = load_projection(source, format.projection, model.config.hidden_size)
         projection = projection.half()
-    save_reasoner(folder, format, model, load_tokenizer(source), projection)
+    adapter = None
+    if format.base is not None:
+        halved = {name: tensor.half() for name, tensor in load_factors(source).items()}
+        adapter = read_adapter(source), halved
+    save_reasoner(folder, format, model, load_tokenizer(source), projection, adapter)
     for path in folder.iterdir():
         if path.is_file():
             path.chmod(0o644)

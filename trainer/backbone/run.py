@@ -18,10 +18,11 @@ from transformers import PreTrainedTokenizerFast
 from latent.answers import common_prefix
 from latent.errors import InputError, MismatchError
 from latent.files import read_json, write_json
-from latent.format import Projection, PromptFormat, ReasonerFormat
+from latent.format import Base, Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
 from latent.store import save_reasoner
 from trainer.backbone import codi, curriculum
+from trainer.backbone.adapter import add_adapter, restore_adapter, trained_adapter
 from trainer.backbone.config import BackboneConfig, fit_plan, learning_rate
 from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder, load_pretrained, set_dropout
@@ -64,6 +65,8 @@ class BackboneRun:
         self.config, self.out, self.command = config, out, command
         self.step, self.seconds = 0, 0.0
         self.layout = codi.LAYOUT if config.recipe == "codi" else curriculum.LAYOUT
+        if config.bare_steps:
+            self.layout = replace(self.layout, step_line="{}\n")
         # Read before anything is built, which takes seconds: bad data is refused at once.
         self.mixture = load_mixture(
             config.data,
@@ -85,8 +88,10 @@ class BackboneRun:
             self._overlap = len(find_overlap(test, masked_questions(train)))
         self.tokenizer = self._initialise()
         self.eos = _token_id(self.tokenizer.eos_token_id)
-        self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
-        self.end = _token_id(self.tokenizer.convert_tokens_to_ids(END_LATENT))
+        self.start = self.end = self.eos  # text has no markers
+        if config.recipe != "cot":
+            self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
+            self.end = _token_id(self.tokenizer.convert_tokens_to_ids(END_LATENT))
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
         is_constant = self.mixture.is_constant
@@ -169,8 +174,9 @@ class BackboneRun:
         """Create the model, its other modules and the optimizer; return the tokenizer."""
         config = self.config
         torch.manual_seed(config.seed)
+        self._base: Base | None = None  # only of an adapter
         if config.init is not None:
-            self.model, tokenizer = load_pretrained(Path(config.init))
+            tokenizer = self._start_from(config.init, config.lora_rank)
         else:
             tokenizer = embedded_tokenizer(config.architecture.vocabulary)
             eos = _token_id(tokenizer.eos_token_id)
@@ -186,6 +192,28 @@ class BackboneRun:
             self.codes = self._modules["codes"] = StepCodes(self.model.config.hidden_size)
         self._entered: Stage | None = None
         self.optimizer = self._new_optimizer()
+        return tokenizer
+
+    def _start_from(self, init: str, rank: int) -> PreTrainedTokenizerFast:
+        """Load a pretrained decoder, with an adapter to train if `rank` is above 0."""
+        start = load_pretrained(init, with_adapter=rank > 0)
+        self.model, tokenizer = start.model, start.tokenizer
+        if self.config.recipe != "cot":
+            tokenizer.add_tokens([START_LATENT, END_LATENT], special_tokens=True)
+        has_new_rows = len(tokenizer) > self.model.config.vocab_size
+        if rank and has_new_rows:
+            raise InputError(
+                f"{init} has no tokens for the markers of thoughts, and an adapter adds none; "
+                "train all weights (lora_rank 0), or add them to the folder first",
+                param="lora_rank",
+            )
+        if has_new_rows:
+            self.model.resize_token_embeddings(len(tokenizer))
+        if rank:
+            add_adapter(self.model, rank)
+            self._base = start.base
+            if start.factors is not None:
+                restore_adapter(self.model, start.factors, init)
         return tokenizer
 
     def _planned_seconds(self) -> float:
@@ -246,7 +274,7 @@ class BackboneRun:
         raise AssertionError("all stages are done")
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        parameters = list(self._modules.parameters())
+        parameters = [each for each in self._modules.parameters() if each.requires_grad]
         return make_optimizer(self.config, parameters, find_tables(self._modules))
 
     def _corpus(self, rows: Sequence[Row], omit_long: bool = False) -> Corpus:
@@ -335,6 +363,7 @@ class BackboneRun:
             max_answer_tokens=12,
             max_reasoning_tokens=longest * 3 // 2 if stage.is_text else 0,
             projection=None if projection is None else Projection(projection.fc1.out_features),
+            base=self._base,
             provenance={
                 "command": self.command,
                 "config": self.config.to_json(),
@@ -344,7 +373,9 @@ class BackboneRun:
             },
         )
         folder = self.out / ("reasoner" if is_last else "text-reasoner")
-        save_reasoner(folder, format, self.model, self.tokenizer, projection)
+        rank = self.config.lora_rank
+        adapter = trained_adapter(self.model, rank) if rank else None
+        save_reasoner(folder, format, self.model, self.tokenizer, projection, adapter)
 
     def _finish(self, total: int) -> Examination:
         last = len(self.recipe.stages) - 1

@@ -24,6 +24,7 @@ class TextFormat:
 
     question_suffix: str
     answer_prefix: str
+    step_line: str = "<<{}>>\n"
 
     def question(self, row: Row) -> str:
         """Text of the prompt."""
@@ -32,6 +33,10 @@ class TextFormat:
     def answer(self, row: Row) -> str:
         """Text of the target."""
         return self.answer_prefix + row.answer
+
+    def steps(self, row: Row) -> list[str]:
+        """Text of each step, a line each."""
+        return [self.step_line.format(step) for step in row.steps]
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,14 @@ class Batch:
 def encode_rows(
     rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast, layout: TextFormat, eos: int
 ) -> list[Example]:
-    """Tokenise rows; a step is written as the line `<<…>>`."""
-    lines = _encode_once([f"<<{step}>>\n" for row in rows for step in row.steps], tokenizer)
+    """Tokenise rows; each step is a line."""
+    lines = _encode_once([line for row in rows for line in layout.steps(row)], tokenizer)
     answers = _encode_once([layout.answer(row) for row in rows], tokenizer)
     questions = _encode_once([layout.question(row) for row in rows], tokenizer)
     return [
         Example(
             question=questions[layout.question(row)],
-            steps=tuple(lines[f"<<{step}>>\n"] for step in row.steps),
+            steps=tuple(lines[line] for line in layout.steps(row)),
             answer=(*answers[layout.answer(row)], eos),
             equations=row.steps,
         )

@@ -134,10 +134,11 @@ class CheckpointFolder:
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """State of a module; tied weights appear once, because safetensors refuses shared memory."""
+    """State of a module without frozen weights; tied ones once: safetensors refuses shared memory."""
     every = dict(module.named_parameters(remove_duplicate=False))
-    tied = every.keys() - dict(module.named_parameters()).keys()
-    return {name: tensor for name, tensor in module.state_dict().items() if name not in tied}
+    trained = {name for name, each in module.named_parameters() if each.requires_grad}
+    omitted = every.keys() - trained
+    return {name: tensor for name, tensor in module.state_dict().items() if name not in omitted}
 
 
 def restore_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:

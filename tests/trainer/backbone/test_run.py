@@ -97,7 +97,8 @@ class Failing:
 
 
 def _weights(out: Path) -> dict[str, Tensor]:
-    tensors = load_file(out / "reasoner" / "model.safetensors")
+    whole, adapter = (out / "reasoner" / f"{name}model.safetensors" for name in ("", "adapter_"))
+    tensors = load_file(whole if whole.exists() else adapter)
     extra = out / "reasoner" / "projection.safetensors"
     return {**tensors, **(load_file(extra) if extra.exists() else {})}
 
@@ -125,6 +126,67 @@ def test_a_killed_run_continues_to_the_uninterrupted_result_bit_for_bit(
     assert [(r["step"], r.get("loss")) for r in logs[0]] == [
         (r["step"], r.get("loss")) for r in logs[1]
     ]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_an_adapter_is_trained_resumed_and_exported_without_the_weights_of_its_base(
+    family: str, decoder: str, tmp_path: Path
+) -> None:
+    config = _config(decoder, "cot", init=f"{decoder}/{family}", test=None, bare_steps=True)
+    config = replace(config, lora_rank=2, optimizer="adamw", learning_rate=0.02)
+    BackboneRun(config, tmp_path / "whole").run()
+    run = BackboneRun(config, tmp_path / "killed")
+    run.recipe = Failing(run.recipe, 5)
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    run = BackboneRun(config, tmp_path / "killed")
+    run.run()
+    whole, resumed = _weights(tmp_path / "whole"), _weights(tmp_path / "killed")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert {name.split(".")[-2] for name in whole} == {"lora_A", "lora_B"}
+    assert any(tensor.any() for name, tensor in whole.items() if "lora_B" in name)
+    (checkpoint,) = (tmp_path / "killed" / "checkpoint").glob("step-*.safetensors")
+    saved = [name for name in load_file(checkpoint) if name.startswith("modules/")]
+    assert saved
+    assert all("lora_" in name for name in saved)  # nothing of the base
+    # What is served computes what was trained.
+    served = load_reasoner(tmp_path / "killed" / "reasoner")
+    ids = torch.arange(3, 20)[None]
+    run.model.set_attn_implementation("eager")
+    served._model.set_attn_implementation("eager")
+    with torch.no_grad():
+        torch.testing.assert_close(
+            served._model(ids).logits, run.model.eval()(ids).logits, rtol=0, atol=1e-4
+        )
+    # A second run goes on from the adapter, and refuses another rank.
+    again = replace(config, init=str(tmp_path / "killed" / "reasoner"), stage_steps=(1,))
+    more = BackboneRun(again, tmp_path / "more")
+    more_ids = more.model.eval()(ids).logits
+    torch.testing.assert_close(more_ids, run.model(ids).logits, rtol=0, atol=1e-4)
+    with pytest.raises(MismatchError, match="give its own --lora-rank"):
+        BackboneRun(replace(again, lora_rank=3), tmp_path / "other")
+
+
+def test_an_adapter_needs_a_decoder_that_has_the_markers_of_thoughts(
+    decoder: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "plain"
+    tokenizer = AutoTokenizer.from_pretrained(f"{decoder}/llama")
+    data = json.loads(tokenizer.backend_tokenizer.to_str())
+    data["added_tokens"] = [t for t in data["added_tokens"] if "latent" not in t["content"]]
+    for name in ("<|start-latent|>", "<|end-latent|>"):
+        data["model"]["vocab"].pop(name)
+    tokenizer.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings = {key: value for key, value in settings.items() if "latent" not in str(value)}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    model = AutoModelForCausalLM.from_pretrained(f"{decoder}/llama")
+    model.resize_token_embeddings(318)
+    model.save_pretrained(folder)
+    config = _config(decoder, "codi", init=str(folder), lora_rank=2, optimizer="adamw")
+    with pytest.raises(InputError, match="no tokens for the markers of thoughts"):
+        BackboneRun(config, tmp_path / "run")
 
 
 def test_a_killed_run_draws_the_same_numbers_when_it_continues(
