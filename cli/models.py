@@ -29,13 +29,29 @@ def models_command(
     """
     from latent.zoo import embedded_models, resolve_model
 
-    found = dict(embedded_models())
+    found = {name: folder for name, folder in embedded_models().items() if _has_base(folder)}
     found |= {folder.name: resolve_model(str(folder)) for folder in folders or ()}
     listed = [_describe(name, found[name]) for name in track(found, "checking")]
     if as_json:
         typer.echo(json.dumps(listed, indent=2))
     else:
         _print(listed)
+
+
+def _has_base(folder: Path) -> bool:
+    """Whether an embedded reasoner can be loaded here; say on standard error what it would need."""
+    from latent.adapter import find_base
+    from latent.errors import NotFoundError
+    from latent.folders import read_format
+
+    base = read_format(folder).base
+    try:
+        if base is not None:
+            find_base(folder, base)
+    except NotFoundError as error:
+        typer.echo(f"not listed: {error}", err=True)
+        return False
+    return True
 
 
 def _describe(name: str, folder: Path) -> dict[str, Any]:

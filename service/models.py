@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from latent.adapter import find_base
 from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
 from latent.errors import InputError, MismatchError, NotFoundError, SpecError
@@ -86,7 +87,9 @@ class Catalog:
 
 def _read(name: str) -> ServedModel:
     folder = resolve_model(name).resolve()
-    own = fingerprint(folder)
+    format, own = read_format(folder), fingerprint(folder)
+    if format.base is not None:
+        find_base(folder, format.base)  # missing: said here, and not by a worker that can't start
     samplers = {name: read_sampler_card(path) for name, path in sampler_folders(folder).items()}
     for sampler, card in samplers.items():
         if card.reasoner_fingerprint != own:
@@ -99,7 +102,7 @@ def _read(name: str) -> ServedModel:
     return ServedModel(
         name=folder.name,
         folder=folder,
-        format=read_format(folder),
+        format=format,
         width=width,
         fingerprint=own,
         samplers=samplers,

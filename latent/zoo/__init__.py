@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from latent.adapter import find_base
 from latent.errors import NotFoundError
-from latent.folders import DEFAULT_SAMPLER, sampler_folders
+from latent.folders import DEFAULT_SAMPLER, read_format, sampler_folders
 from latent.specs import SamplerSpec
 
 __all__ = [
@@ -15,13 +16,29 @@ __all__ = [
     "resolve_sampler",
 ]
 
-DEFAULT_MODEL = "coconut-tiny"
+_DEFAULTS = ("smollm2-cot", "coconut-tiny")  # the first of them that can be loaded here
 
 
 def embedded_models() -> dict[str, Path]:
     """List the reasoners that come with the package, by name."""
     folders = sorted(Path(__file__).parent.glob("*/reasoner.json"))
     return {folder.parent.name: folder.parent for folder in folders}
+
+
+def _default_model() -> str:
+    for name in _DEFAULTS[:-1]:
+        folder = Path(__file__).parent / name
+        try:
+            base = read_format(folder).base
+            if base is not None:
+                find_base(folder, base)
+        except NotFoundError:
+            continue
+        return name
+    return _DEFAULTS[-1]
+
+
+DEFAULT_MODEL = _default_model()
 
 
 def embedded_panels() -> dict[str, Path]:
