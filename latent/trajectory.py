@@ -33,6 +33,7 @@ class Trajectory:
     # Of a panel, whose trajectories are numbered in its own order: who drew it, and its index there.
     member: str | None = None
     member_index: int | None = None
+    token_texts: tuple[str, ...] | None = None  # of `tokens`, where a request asks for them
 
     @property
     def confidence(self) -> float:

@@ -15,8 +15,9 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
 from latent.errors import GtsError
+from service.api import openai_routes, routes
 from service.api.middleware import DOCS_STATIC, RequestMiddleware, error_response
-from service.api.routes import State, router
+from service.api.routes import State
 from service.engine.engine import Engine
 from service.engine.process import WorkerMain, worker_main
 from service.errors import ServiceError, as_service_error, invalid_field, invalid_request
@@ -27,6 +28,7 @@ from service.settings import Settings, read_tokens
 
 __all__ = ["build_app"]
 
+_ROUTERS = (routes.router, openai_routes.router)
 _TYPES = frozenset({"str", "int", "float"})
 _PLACE = re.compile(r"[a-z_]+|\d+")
 _HTTP_CODES = {
@@ -62,7 +64,8 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
     app.state.gts = State(settings, catalog, metrics, engine)
     # For the schema only; the middleware compares the tokens, in constant time.
     bearer = [Security(HTTPBearer(auto_error=False))] if tokens else []
-    app.include_router(router, dependencies=bearer)
+    for router in _ROUTERS:
+        app.include_router(router, dependencies=bearer)
     add_page(app)
     for kind, handler in (
         (GtsError, _on_domain_error),
@@ -71,7 +74,9 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         (HTTPException, _on_http_error),
     ):
         app.add_exception_handler(kind, cast(Any, handler))
-    endpoints = frozenset(route.path for route in router.routes if isinstance(route, APIRoute))
+    endpoints = frozenset(
+        route.path for router in _ROUTERS for route in router.routes if isinstance(route, APIRoute)
+    )
     app.add_middleware(
         cast(Any, RequestMiddleware),
         settings=settings,
@@ -102,7 +107,8 @@ async def _on_bad_body(request: Request, error: RequestValidationError) -> JSONR
     # Besides fields and positions, a location names the branch of a union that was tried.
     places = [str(p) for p in first["loc"][1:] if str(p) not in _TYPES and _PLACE.fullmatch(str(p))]
     where = f"{'.'.join(places)}: " if places else ""
-    return error_response(invalid_field(f"{where}{first['msg']}", places[0] if places else None))
+    message = first["msg"].removeprefix("Value error, ")
+    return error_response(invalid_field(f"{where}{message}", places[0] if places else None))
 
 
 async def _on_http_error(_: Request, error: HTTPException) -> JSONResponse:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
+from latent.answers import show_answer
 from latent.errors import InputError, SpecError
 from latent.folders import sampler_spec
 from latent.solved import MemberWork, Solved
-from latent.trajectory import DETERMINISTIC, Timing, budget_indices
+from latent.trajectory import DETERMINISTIC, Timing, Trajectory, budget_indices
 from latent.votes import Tally
 from service.api.schemas import (
     CalibrationOut,
@@ -22,6 +23,7 @@ from service.api.schemas import (
     SolveRequest,
     SolveResponse,
     TimingOut,
+    TokenOut,
     TrajectoryOut,
     UsageOut,
 )
@@ -79,6 +81,7 @@ def solve_job(
         calibration=model.calibrations.find(spec, body.vote),
         deadline_ms=body.deadline_ms,
         is_streamed=body.stream,
+        wants_tokens="tokens" in body.include,
     )
 
 
@@ -159,7 +162,7 @@ def solve_response(
     count = len(solved.trajectories)
     shown = None
     if with_trajectories:
-        shown = [TrajectoryOut.model_validate(each) for each in solved.trajectories]
+        shown = [_trajectory_out(each) for each in solved.trajectories]
     return SolveResponse(
         id=request_id,
         model=solved.model,
@@ -204,6 +207,23 @@ def _timing_out(timing: Timing, queue_seconds: float, total_seconds: float) -> T
         thoughts=timing.thoughts * 1e3,
         decode=timing.decode * 1e3,
         total=total_seconds * 1e3,
+    )
+
+
+def _trajectory_out(trajectory: Trajectory) -> TrajectoryOut:
+    tokens = None
+    if trajectory.token_texts is not None:
+        pairs = zip(trajectory.token_texts, trajectory.token_logprobs, strict=True)
+        tokens = [TokenOut(token=token, logprob=logprob) for token, logprob in pairs]
+    return TrajectoryOut(
+        index=trajectory.index,
+        text=trajectory.text,
+        answer=show_answer(trajectory.answer),
+        logprob=trajectory.logprob,
+        confidence=trajectory.confidence,
+        member=trajectory.member,
+        member_index=trajectory.member_index,
+        tokens=tokens,
     )
 
 

@@ -1,7 +1,7 @@
 """The endpoints: turn a body into jobs, submit them to the engine, turn results into a response."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,17 +19,20 @@ from service.api.conversion import (
     solve_response,
     trace_job,
 )
+from service.api.model_ids import resolve_model_id, variants
 from service.api.schemas import (
     DiagnoseRequest,
     DiagnoseResponse,
     HealthResponse,
+    ModelOut,
     ModelsResponse,
     SamplerDiagnosisOut,
     SolveManyResponse,
     SolveRequest,
     SolveResponse,
+    VariantOut,
 )
-from service.api.streaming import events
+from service.api.streaming import Progress, events, progress
 from service.engine.engine import Engine
 from service.engine.job import Job
 from service.errors import (
@@ -41,12 +44,23 @@ from service.errors import (
     invalid_field,
 )
 from service.metrics import Metrics, kind_of
-from service.models import Catalog
+from service.models import Catalog, ServedModel
 from service.settings import Settings
 
-__all__ = ["State", "router"]
+__all__ = [
+    "ERRORS",
+    "State",
+    "StateDep",
+    "add_log_fields",
+    "router",
+    "solved_response",
+    "steps",
+    "stream_response",
+    "views_of",
+    "wait_for_results",
+]
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
+ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": text}
     for status, text in {
         400: "Malformed JSON",
@@ -94,7 +108,7 @@ StateDep = Annotated[State, Depends(_state)]
 @router.post(
     "/solve",
     response_model=SolveResponse | SolveManyResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}, **_ERRORS},
+    responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}, **ERRORS},
 )
 async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
     """Draw trajectories of a question on a budget and vote.
@@ -104,23 +118,32 @@ async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
     """
     if isinstance(body.question, list):
         return await _solve_many(body, body.question, request, state)
-    log_fields, with_texts = request.state.log_fields, "trajectories" in body.include
+    log_fields, with_texts = request.state.log_fields, body.wants_trajectories
     job = solve_job(body, body.question, log_fields["request_id"], state.catalog, state.settings)
-    _add_log_fields(request, state, job)
+    add_log_fields(request, state, job)
     state.engine.submit([job])
     if body.stream:
-        beat = state.settings.heartbeat_seconds
-        stream = events(job, body, state.engine, state.metrics, beat, log_fields)
-        headers = {"Cache-Control": "no-store"}
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
-    (solved,) = await _results(request, state, [job])
+        return stream_response(events(steps(job, body, request, state)))
+    (solved,) = await wait_for_results(request, state, [job])
     if isinstance(solved, ServiceError):
         raise solved
     assert isinstance(solved, Solved)
-    views = await _views(body, job, solved, request, state)
-    response = _solve_response(solved, job, state, with_texts, views)
+    views = await views_of(body, job, solved, request, state)
+    response = solved_response(solved, job, state, with_texts, views)
     log_fields.update(result_log_fields(response))
     return response
+
+
+def steps(job: Job, body: SolveRequest, request: Request, state: State) -> AsyncGenerator[Progress]:
+    """The progress of an admitted job, until its answer."""
+    beat, log_fields = state.settings.heartbeat_seconds, request.state.log_fields
+    return progress(job, body, state.engine, state.metrics, beat, log_fields)
+
+
+def stream_response(stream: AsyncIterator[str]) -> StreamingResponse:
+    """Send server-sent events."""
+    headers = {"Cache-Control": "no-store"}
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
 async def _solve_many(
@@ -129,11 +152,11 @@ async def _solve_many(
     limit = state.settings.max_questions
     if body.stream:
         raise invalid_field("stream takes one question, not a list", "stream")
-    if set(body.include) - {"trajectories"}:
+    if set(body.include) & {"paths", "readings"}:
         raise invalid_field("paths and readings take one question, not a list", "include")
     if not 1 <= len(questions) <= limit:
         raise invalid_field(f"question has {len(questions)} items; give 1 to {limit}", "question")
-    request_id, with_texts = request.state.log_fields["request_id"], "trajectories" in body.include
+    request_id, with_texts = request.state.log_fields["request_id"], body.wants_trajectories
     body = body.model_copy(update={"seed": draw_seed() if body.seed is None else body.seed})
     checked: list[Job | ServiceError] = []
     for number, question in enumerate(questions):
@@ -146,21 +169,21 @@ async def _solve_many(
             checked.append(as_service_error(error))
     jobs = [each for each in checked if isinstance(each, Job)]
     if jobs:
-        _add_log_fields(request, state, jobs[0])
+        add_log_fields(request, state, jobs[0])
         state.engine.submit(jobs)
-    found = iter(await _results(request, state, jobs))
+    found = iter(await wait_for_results(request, state, jobs))
     results: list[SolveResponse | ErrorResponse] = []
     for each in checked:
         result = next(found) if isinstance(each, Job) else each
         if isinstance(each, Job) and not isinstance(result, ServiceError):
-            results.append(_solve_response(result, each, state, with_texts))
+            results.append(solved_response(result, each, state, with_texts))
         else:
             assert isinstance(result, ServiceError)
             results.append(ErrorResponse.model_validate(result.body()))
     return SolveManyResponse(results=results)
 
 
-def _solve_response(
+def solved_response(
     result: Any,
     job: Job,
     state: State,
@@ -174,7 +197,7 @@ def _solve_response(
     )
 
 
-async def _views(
+async def views_of(
     body: SolveRequest, job: Job, solved: Solved, request: Request, state: State
 ) -> Mapping[str, Any] | None:
     """Run the trace job of a solved question; None if there is none, or its deadline passes."""
@@ -182,7 +205,7 @@ async def _views(
     if tracing is None:
         return None
     state.engine.submit([tracing], is_continued=True)
-    (views,) = await _results(request, state, [tracing])
+    (views,) = await wait_for_results(request, state, [tracing])
     if isinstance(views, DeadlineError):
         return None
     if isinstance(views, ServiceError):
@@ -191,16 +214,16 @@ async def _views(
     return views
 
 
-@router.post("/diagnose", responses=_ERRORS)
+@router.post("/diagnose", responses=ERRORS)
 async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> DiagnoseResponse:
     """Measure how samplers explore a question around its deterministic answer."""
     request_id = request.state.log_fields["request_id"]
     model = state.catalog.get(body.model)
     jobs = diagnose_jobs(body, request_id, model, state.settings)
-    _add_log_fields(request, state, jobs[0])
+    add_log_fields(request, state, jobs[0])
     state.engine.submit(jobs)
     measured = []
-    for job, found in zip(jobs, await _results(request, state, jobs), strict=True):
+    for job, found in zip(jobs, await wait_for_results(request, state, jobs), strict=True):
         if isinstance(found, ServiceError):
             raise found
         assert isinstance(found, dict)
@@ -217,14 +240,26 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
     )
 
 
-@router.get("/v1/models", responses={401: _ERRORS[401]})
+@router.get("/v1/models", responses={401: ERRORS[401]})
 async def models(state: StateDep) -> ModelsResponse:
-    """List the models that are served, their samplers, sizes, fingerprints and limits."""
-    promises = state.engine.reproducible
-    data = [
-        model_out(each, state.settings, promises.get(each.name)) for each in state.catalog.all()
-    ]
-    return ModelsResponse(data=data)
+    """List the models that are served, their samplers, sizes, fingerprints and limits.
+
+    Their usual variants, `NAME@SAMPLER:BUDGET`, follow; others of that form can be used as well.
+    """
+    own = [_model_out(each, state) for each in state.catalog.all()]
+    more = [each for model in state.catalog.all() for each in variants(model, state.settings)]
+    return ModelsResponse(data=[*own, *more])
+
+
+@router.get("/v1/models/{model_id}", responses={401: ERRORS[401], 404: ERRORS[404]})
+async def model(model_id: str, state: StateDep) -> ModelOut | VariantOut:
+    """Describe one model, or one of its variants."""
+    found = resolve_model_id(model_id, state.catalog, state.settings)
+    return _model_out(found.model, state) if found.sampler is None else found.out()
+
+
+def _model_out(model: ServedModel, state: State) -> ModelOut:
+    return model_out(model, state.settings, state.engine.reproducible.get(model.name))
 
 
 @router.get("/livez")
@@ -233,7 +268,7 @@ async def livez() -> HealthResponse:
     return HealthResponse(status="ok")
 
 
-@router.get("/readyz", responses={503: _ERRORS[503]})
+@router.get("/readyz", responses={503: ERRORS[503]})
 async def readyz(state: StateDep) -> HealthResponse:
     """Answer 200 if a request would be admitted and run now, else 503."""
     if not state.engine.is_ready:
@@ -241,13 +276,13 @@ async def readyz(state: StateDep) -> HealthResponse:
     return HealthResponse(status="ready")
 
 
-@router.get("/metrics", response_class=Response, responses={401: _ERRORS[401]})
+@router.get("/metrics", response_class=Response, responses={401: ERRORS[401]})
 async def metrics(state: StateDep) -> Response:
     """Return the metrics in Prometheus' text format."""
     return Response(state.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _results(
+async def wait_for_results(
     request: Request, state: State, jobs: list[Job]
 ) -> list[Solved | dict[str, Any] | ServiceError]:
     """Wait for jobs; if the client disconnects first, free their lanes."""
@@ -277,7 +312,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _add_log_fields(request: Request, state: State, job: Job) -> None:
+def add_log_fields(request: Request, state: State, job: Job) -> None:
     # With the seed, and the question if that is logged, an answer can be reproduced.
     fields = {"model": job.model, "sampler": job.sampler, "budget": job.budget, "seed": job.seed}
     if state.settings.log_questions:

@@ -28,14 +28,17 @@ __all__ = [
     "RoundEvent",
     "SamplerDiagnosisOut",
     "SamplerInfoOut",
+    "SolveFields",
     "SolveManyResponse",
     "SolveRequest",
     "SolveResponse",
     "Stop",
     "TimingOut",
+    "TokenOut",
     "TokenReadingOut",
     "TrajectoryOut",
     "UsageOut",
+    "VariantOut",
 ]
 
 Seed = Annotated[
@@ -65,10 +68,9 @@ class Stop(_Body):
     certainty: float = Field(gt=0.5, lt=1.0, strict=True, examples=[0.95])
 
 
-class SolveRequest(_Body):
-    """A question, or several, and the budget to spend on each."""
+class SolveFields(_Body):
+    """How a question is solved, whichever endpoint it comes to."""
 
-    question: str | list[str] = Field(examples=[_EXAMPLE])
     budget: int | None = Field(
         None, ge=1, strict=True, description="Trajectories for each question; 8 when absent."
     )
@@ -80,11 +82,7 @@ class SolveRequest(_Body):
         "Absent: gts, or token for a text reasoner.",
     )
     vote: VoteKind = "majority"
-    model: str | None = Field(
-        None, min_length=1, max_length=200, description="A name from /v1/models."
-    )
     seed: Seed = None
-    stop: Stop | None = Field(None, description="Majority vote only.")
     include_deterministic: bool = Field(
         False,
         strict=True,
@@ -93,15 +91,31 @@ class SolveRequest(_Body):
     deadline_ms: int | None = Field(
         None, ge=1, le=3_600_000, strict=True, description="Answer then with the votes so far."
     )
+    include: list[Literal["trajectories", "tokens", "paths", "readings"]] = Field(
+        [],
+        max_length=4,
+        description="`trajectories`: every one, with its text and confidence. `tokens`: also their "
+        "decoded tokens, with log-probabilities. `paths`: the thoughts in two dimensions. "
+        "`readings`: the likeliest tokens of each thought. The last two run up to 64 trajectories "
+        "once more.",
+    )
+
+    @property
+    def wants_trajectories(self) -> bool:
+        """Whether the response lists the trajectories."""
+        return bool({"trajectories", "tokens"} & set(self.include))
+
+
+class SolveRequest(SolveFields):
+    """A question, or several, and the budget to spend on each."""
+
+    question: str | list[str] = Field(examples=[_EXAMPLE])
+    model: str | None = Field(
+        None, min_length=1, max_length=200, description="A name from /v1/models."
+    )
+    stop: Stop | None = Field(None, description="Majority vote only.")
     stream: bool = Field(
         False, strict=True, description="Server-sent events: round, result, error."
-    )
-    include: list[Literal["trajectories", "paths", "readings"]] = Field(
-        [],
-        max_length=3,
-        description="`trajectories`: every one, with its text and confidence. `paths`: the thoughts "
-        "in two dimensions. `readings`: the likeliest tokens of each thought. The last two run up to "
-        "64 trajectories once more.",
     )
 
 
@@ -165,6 +179,13 @@ class TimingOut(_Out):
     total: float
 
 
+class TokenOut(_Out):
+    """One decoded token."""
+
+    token: str
+    logprob: float
+
+
 class TrajectoryOut(_Out):
     """One trajectory, if `include` asks for them."""
 
@@ -179,6 +200,9 @@ class TrajectoryOut(_Out):
     member_index: int | None = Field(
         None,
         description="Of a panel: its index among the member's own; -1 is the deterministic one.",
+    )
+    tokens: list[TokenOut] | None = Field(
+        None, description="All that was decoded, answer prefix and end-of-text included."
     )
 
 
@@ -358,6 +382,7 @@ class ModelOut(_Out):
     thoughts: int
     width: int
     fingerprint: str
+    parent: None = None
     reproducible: Literal["bits", "tokens"] | None = Field(
         None,
         description="What one seed promises on the server's machine: the same bits in any batch, or "
@@ -370,11 +395,27 @@ class ModelOut(_Out):
     limits: LimitsOut
 
 
+class VariantOut(_Out):
+    """A model with a sampler and a budget in its name, for clients that can set nothing else."""
+
+    id: str = Field(examples=["coconut-tiny@gts:64"])
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "gts"
+    parent: str = Field(description="The model's own id.")
+    sampler: str
+    budget: int
+
+
 class ModelsResponse(_Out):
-    """The models that are served, the default first."""
+    """The models that are served, the default first, and then their usual variants."""
 
     object: Literal["list"] = "list"
-    data: list[ModelOut]
+    data: list[ModelOut | VariantOut]
+
+    def models(self) -> list[ModelOut]:
+        """The models themselves."""
+        return [each for each in self.data if isinstance(each, ModelOut)]
 
 
 class HealthResponse(_Out):

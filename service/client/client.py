@@ -105,7 +105,7 @@ class Client:
 
     def models(self) -> list[ModelOut]:
         """List the models that are served, the default first."""
-        return self._call(ModelsResponse, LIST_MODELS).data
+        return self._call(ModelsResponse, LIST_MODELS).models()
 
     def _call(self, shape: type[Shape], call: Call) -> Shape:
         return self._peer.read(shape, self._send(call).content)
@@ -184,7 +184,7 @@ class AsyncClient:
 
     async def models(self) -> list[ModelOut]:
         """List the models that are served, the default first."""
-        return (await self._call(ModelsResponse, LIST_MODELS)).data
+        return (await self._call(ModelsResponse, LIST_MODELS)).models()
 
     async def _call(self, shape: type[Shape], call: Call) -> Shape:
         return self._peer.read(shape, (await self._send(call)).content)

@@ -112,7 +112,7 @@ class SolveOptions(TypedDict, total=False):
     stop: StopOption | None
     include_deterministic: bool
     deadline_ms: int | None
-    include: list[Literal["trajectories", "paths", "readings"]]
+    include: list[Literal["trajectories", "tokens", "paths", "readings"]]
 
 
 class DiagnoseOptions(TypedDict, total=False):

@@ -42,6 +42,7 @@ class Job:
     calibration: Calibration | None = None
     deadline_ms: int | None = None
     is_streamed: bool = False
+    wants_tokens: bool = False
     job_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     # The scheduler's: the released lanes that no round has taken, in index order.
@@ -102,6 +103,7 @@ class Job:
             wants_thoughts=wants_thoughts,
             answer=self.answer,
             views=self.views,
+            wants_tokens=self.wants_tokens,
         )
 
     def accept(self, report: LaneReport) -> int:

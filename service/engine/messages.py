@@ -59,6 +59,7 @@ class Task:
     wants_thoughts: bool = False  # the centroid vote needs the final thoughts
     answer: str | None = None  # the true answer, for a diagnosis
     views: tuple[View, ...] = ()  # for a trace
+    wants_tokens: bool = False  # the decoded tokens, as text, with their log-probabilities
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class RoundTask:
 
 @dataclass(frozen=True)
 class LaneReport:
-    """The finished lanes of one job. Their tokens stay in the worker; only the counts are sent."""
+    """The finished lanes of one job. Their tokens stay in the worker unless the task wants them."""
 
     trajectories: tuple[Trajectory, ...]
     answer_tokens: tuple[int, ...]  # tokens decoded, per trajectory

@@ -22,7 +22,7 @@ from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
 from latent.store import load_reasoner
-from latent.trajectory import DETERMINISTIC
+from latent.trajectory import DETERMINISTIC, Trajectory
 from service.engine.messages import (
     Failure,
     LaneReport,
@@ -138,7 +138,7 @@ class Worker:
         reports: Results = {}
         for (item, ask), result in zip(asked, done, strict=True):
             self._prefixes.put(reasoner, ask.prompt, result.prefix)
-            reports[item.job_id] = _report(item, result, snr=_snr(sampler, result))
+            reports[item.job_id] = _report(reasoner, item, result, snr=_snr(sampler, result))
         return reports
 
     def _diagnose(
@@ -149,7 +149,7 @@ class Worker:
             truth = None if item.answer is None else parse_answer(item.answer)
             done, measures = diagnose(reasoner, sampler, ask, truth, lane_limit)
             self._prefixes.put(reasoner, ask.prompt, done.prefix)
-            reports[item.job_id] = _report(item, done, findings=measures)
+            reports[item.job_id] = _report(reasoner, item, done, findings=measures)
         return reports
 
     def _trace(
@@ -158,7 +158,7 @@ class Worker:
         reports: Results = {}
         for item, ask in asked:
             done, views = trace(reasoner, sampler, ask, item.views, lane_limit)
-            reports[item.job_id] = _report(item, done, findings=views)
+            reports[item.job_id] = _report(reasoner, item, done, findings=views)
         return reports
 
     def _ask(self, reasoner: Reasoner, item: Task) -> Ask:
@@ -182,13 +182,18 @@ class Worker:
         )
 
 
-def _report(item: Task, result: Rollout, **more: Any) -> LaneReport:
-    """Report a rollout without what the API process does not use: tokens, and mostly thoughts."""
-    dropped: dict[str, Any] = {"tokens": (), "token_logprobs": ()}
-    if not item.wants_thoughts:
-        dropped["final_thought"] = None
+def _report(reasoner: Reasoner, item: Task, result: Rollout, **more: Any) -> LaneReport:
+    """Report a rollout without what the API process does not use: mostly tokens and thoughts."""
+
+    def sent(trajectory: Trajectory) -> Trajectory:
+        changed: dict[str, Any] = {} if item.wants_thoughts else {"final_thought": None}
+        if item.wants_tokens:
+            texts = (str(reasoner.tokenizer.decode([token])) for token in trajectory.tokens)
+            return replace(trajectory, token_texts=tuple(texts), **changed)
+        return replace(trajectory, tokens=(), token_logprobs=(), **changed)
+
     return LaneReport(
-        trajectories=tuple(replace(each, **dropped) for each in result.trajectories),
+        trajectories=tuple(map(sent, result.trajectories)),
         answer_tokens=tuple(len(each.tokens) for each in result.trajectories),
         prompt_tokens=result.prefix.length,
         timing=result.timing,

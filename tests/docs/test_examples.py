@@ -51,6 +51,7 @@ _HELP = help_commands()
 _GTS = [one for path in _FILES for one in shell_commands(path) if one.gts_words is not None] + _HELP
 _CURLS = [one for path in _FILES for one in shell_commands(path) if one.words[0] == "curl"]
 _SNIPPETS = [block for path in _FILES for block in blocks(path) if block.language == "python"]
+_CLIENTS = [block for block in _SNIPPETS if "from openai " in "\n".join(block.lines)]
 _QUESTION = re.compile(r'[A-Z]\w+ has \d+ [^"?]*\?')
 _SERVED = re.compile(r"(?:http://)?(?:127\.0\.0\.1|localhost):8000")
 
@@ -239,6 +240,10 @@ def _check_response(body: dict[str, Any], text: str) -> None:
         assert event == "event: result"
         text = data
     response = json.loads(text)
+    if "choices" in response:
+        asked = body.get("prompt") or body["messages"][-1]["content"]
+        assert response["gts"]["answer"] == str(ANSWERS[asked])
+        return
     if "samplers" in response:  # a diagnosis
         assert body["answer"] == ANSWERS[body["question"]]
         assert [one["sampler"] for one in response["samplers"]] == body["samplers"]
@@ -250,7 +255,14 @@ def _check_response(body: dict[str, Any], text: str) -> None:
         assert (response["stop_reason"], response["budget_used"]) == ("certainty", 4)
 
 
-@pytest.mark.parametrize("snippet", _SNIPPETS, ids=_ids(_SNIPPETS))
+@pytest.mark.parametrize(
+    "snippet",
+    [
+        pytest.param(one, marks=[pytest.mark.clients] if one in _CLIENTS else [])
+        for one in _SNIPPETS
+    ],
+    ids=_ids(_SNIPPETS),
+)
 def test_a_python_snippet_runs_and_prints_what_its_comments_say(
     server: RunningServer, snippet: Block, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -287,7 +299,8 @@ def test_every_flag_of_the_server_is_in_the_table_of_operations() -> None:
 
 
 def test_the_api_page_names_every_endpoint_field_and_error(server: RunningServer) -> None:
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    pages = [ROOT / "docs" / name for name in ("api.md", "openai.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     schema = httpx.get(f"{server.url}/openapi.json").json()
     unlisted = {"HTTPValidationError", "ValidationError"}  # FastAPI's own, which are never sent
     for path, methods in schema["paths"].items():

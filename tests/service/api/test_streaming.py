@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from service.api.schemas import SolveRequest
-from service.api.streaming import events
+from service.api.streaming import events, progress
 from service.engine.engine import Engine
 from service.engine.job import Job
 from service.metrics import Metrics
@@ -20,7 +20,8 @@ def test_a_cancelled_stream_leaves_no_task_behind(folder: Path) -> None:
         engine = Engine(Settings(), catalog, metrics)
         job = Job("r", "solve", "counting", "gts", 1, "?", 0, (0, 1), 2, is_streamed=True)
         job.result = asyncio.get_running_loop().create_future()
-        stream = events(job, SolveRequest(question="?"), engine, metrics, 60.0, {})
+        body = SolveRequest(question="?")
+        stream = events(progress(job, body, engine, metrics, 60.0, {}))
         reader = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0.01)
         reader.cancel()
