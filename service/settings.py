@@ -5,6 +5,7 @@ variables from it, and a Ray replica must not pick up variables of its node.
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from latent.errors import InputError
 from latent.zoo import DEFAULT_MODEL
+
+_ORIGIN = re.compile(r"https?://[^/?#\s]+")
 
 __all__ = ["Settings", "read_settings", "read_tokens"]
 
@@ -70,6 +73,11 @@ class Settings(BaseModel):
         None,
         description="Bearer tokens, one a line; probes, /metrics and the pages (/, /docs) need none.",
     )
+    cors_origins: tuple[str, ...] = Field(
+        (),
+        description="Let pages of this origin (https://example.org, or * for all) call the API from "
+        "a browser; repeat it for several. Off by default.",
+    )
     protect_metrics: bool = Field(False, description="Ask for a token on /metrics too.")
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="json, text or auto: text at a terminal."
@@ -90,6 +98,11 @@ class Settings(BaseModel):
             )
         if self.protect_metrics and self.token_file is None:
             raise ValueError("protect_metrics needs tokens; give a token file")
+        for origin in self.cors_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: write https://example.org, with no path, or *"
+                )
         return self
 
 

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from latent.errors import GtsError
 from service.api import openai_routes, routes
+from service.api.cors import add_cors
 from service.api.middleware import DOCS_STATIC, RequestMiddleware, error_response
 from service.api.routes import State
 from service.engine.engine import Engine
@@ -29,6 +30,7 @@ from service.settings import Settings, read_tokens
 __all__ = ["build_app"]
 
 _ROUTERS = (routes.router, openai_routes.router)
+_ROUTES = [route for one in _ROUTERS for route in one.routes if isinstance(route, APIRoute)]
 _TYPES = frozenset({"str", "int", "float"})
 _PLACE = re.compile(r"[a-z_]+|\d+")
 _HTTP_CODES = {
@@ -74,9 +76,7 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         (HTTPException, _on_http_error),
     ):
         app.add_exception_handler(kind, cast(Any, handler))
-    endpoints = frozenset(
-        route.path for router in _ROUTERS for route in router.routes if isinstance(route, APIRoute)
-    )
+    endpoints = frozenset(route.path for route in _ROUTES)
     app.add_middleware(
         cast(Any, RequestMiddleware),
         settings=settings,
@@ -84,6 +84,7 @@ def build_app(settings: Settings, catalog: Catalog, main: WorkerMain = worker_ma
         metrics=metrics,
         endpoints=endpoints,
     )
+    add_cors(app, settings.cors_origins)
     return app
 
 
@@ -112,7 +113,10 @@ async def _on_bad_body(request: Request, error: RequestValidationError) -> JSONR
 
 
 async def _on_http_error(_: Request, error: HTTPException) -> JSONResponse:
-    code = _HTTP_CODES.get(error.status_code, "bad_request")
-    response = error_response(invalid_request(str(error.detail), error.status_code, code))
+    code, message = _HTTP_CODES.get(error.status_code, "bad_request"), str(error.detail)
+    if error.status_code == 404:
+        known = ", ".join(f"{' '.join(route.methods or ())} {route.path}" for route in _ROUTES)
+        message = f"there is no such endpoint; there are {known}, and GET /docs describes them"
+    response = error_response(invalid_request(message, error.status_code, code))
     response.headers.update(error.headers or {})
     return response

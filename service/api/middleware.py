@@ -107,7 +107,7 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            self._check(scope["path"], headers)
+            self._check(scope["method"], scope["path"], headers)
             await self._app(scope, counted, send_with_id)
         except ServiceError as error:
             is_refused = _has_body(headers)
@@ -120,10 +120,11 @@ class RequestMiddleware:
         finally:
             self._record(scope, log_fields, status, time.perf_counter() - started)
 
-    def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def _check(self, method: str, path: str, headers: dict[bytes, bytes]) -> None:
         is_open = path in _PROBES or path in _PAGES or path.startswith(_PAGE_FILES)
         is_open |= path == "/metrics" and not self._settings.protect_metrics
-        if self._tokens and not is_open:
+        # A browser sends no token with a preflight; there is nothing else behind OPTIONS.
+        if self._tokens and not is_open and method != "OPTIONS":
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
             # Every token is compared, so that the time does not show which one was close.
             matches = [hmac.compare_digest(given, token) for token in self._tokens]

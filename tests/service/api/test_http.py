@@ -297,7 +297,10 @@ def test_large_bodies_are_refused_with_and_without_a_length(
 
 
 def test_unknown_paths_and_methods_have_the_same_shape(http: httpx.Client) -> None:
-    assert http.get("/nowhere").json()["error"]["code"] == "no_such_endpoint"
+    unknown = http.get("/nowhere").json()["error"]
+    assert unknown["code"] == "no_such_endpoint"
+    for endpoint in ("POST /solve", "GET /v1/models/{model_id}", "POST /v1/chat/completions"):
+        assert endpoint in unknown["message"]
     wrong = http.get("/solve")
     assert wrong.status_code == 405
     assert wrong.json()["error"]["code"] == "method_not_allowed"
