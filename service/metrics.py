@@ -86,13 +86,15 @@ class Metrics:
         info = gauge("model_info", "1 for each model served.", "model", "kind", "fingerprint")
         for model in catalog.all():
             info.labels(model.name, model.format.kind, model.fingerprint[:12]).set(1)
+        for panel in catalog.panels():
+            info.labels(panel.name, "panel", panel.fingerprint[:12]).set(1)
 
     def watch(self, scheduler: "Scheduler", pool: "Pool", is_ready: Callable[[], bool]) -> None:
         """Read the gauges of the queue and the devices at every scrape."""
         self._waiting_lanes.set_function(lambda: scheduler.waiting_lanes)
         self._waiting_jobs.set_function(lambda: scheduler.waiting_jobs)
         self._running_lanes.set_function(lambda: pool.running_lanes)
-        self._open_jobs.set_function(lambda: len(scheduler.jobs))
+        self._open_jobs.set_function(lambda: len(scheduler.questions))
         self._ready.set_function(is_ready)
 
     def observe_round(self, round: RoundTask, report: RoundReport) -> None:
@@ -116,7 +118,8 @@ class Metrics:
 
     def observe_solved(self, solved: Solved) -> None:
         """Count an answered question."""
-        kind, winner = kind_of(solved.sampler), solved.tally.winner
+        kind = kind_of(solved.sampler) if solved.members is None else "panel"
+        winner = solved.tally.winner
         self.queue_seconds.observe(solved.queue_seconds)
         timing = solved.timing
         self.inference_seconds.labels(solved.model).observe(

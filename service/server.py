@@ -26,7 +26,7 @@ _FLUSH_SECONDS = 2  # for finished answers to reach their clients
 
 def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
     """Serve until SIGTERM or SIGINT. Bad settings or models are raised before the port opens."""
-    catalog = Catalog(settings.models)
+    catalog = Catalog(settings.models, settings.panels)
     _check_port(settings.host, settings.port)
     app = build_app(settings, catalog, main)
     config = uvicorn.Config(

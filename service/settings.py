@@ -28,7 +28,11 @@ class Settings(BaseModel):
     models: tuple[str, ...] = Field(
         (DEFAULT_MODEL,),
         min_length=1,
-        description="An embedded reasoner or a folder; repeat it for several.",
+        description="An embedded reasoner or panel, or a folder; repeat it for several.",
+    )
+    panels: tuple[str, ...] = Field(
+        (),
+        description="NAME=MODEL:SAMPLER,MODEL:SAMPLER: serve these models together under NAME.",
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")

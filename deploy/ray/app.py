@@ -45,7 +45,7 @@ class Replica:
             given = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
             threads = max(1, int(given.get("CPU", 1)))
             settings = settings.model_copy(update={"threads": threads})
-        self._app = build_app(settings, Catalog(settings.models))
+        self._app = build_app(settings, Catalog(settings.models, settings.panels))
         self._app.add_api_route("/metrics/targets", self._list_targets, include_in_schema=False)
         self._state: State = self._app.state.gts
         host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]

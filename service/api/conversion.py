@@ -11,6 +11,7 @@ from latent.folders import sampler_spec
 from latent.solved import MemberWork, Solved
 from latent.trajectory import DETERMINISTIC, Timing, Trajectory, budget_indices
 from latent.votes import Tally
+from service.api.panel_conversion import panel_job
 from service.api.schemas import (
     CalibrationOut,
     CandidateOut,
@@ -29,13 +30,14 @@ from service.api.schemas import (
 )
 from service.engine.job import Job
 from service.engine.messages import View
-from service.models import Catalog, ServedModel
+from service.models import Catalog, ServedModel, ServedPanel
 from service.settings import Settings
 
 __all__ = [
     "candidates_out",
     "diagnose_jobs",
     "draw_seed",
+    "limits_out",
     "model_out",
     "result_log_fields",
     "solve_job",
@@ -52,18 +54,24 @@ def solve_job(
     body: SolveRequest, question: str, request_id: str, catalog: Catalog, settings: Settings
 ) -> Job:
     """Check one question of a /solve against the model and the limits, and make its job."""
-    model = catalog.get(body.model)
-    spec = model.check_sampler(body.sampler)
+    model = catalog.find(body.model)
     budget = min(_SOLVE_BUDGET, settings.max_budget) if body.budget is None else body.budget
     _check_limits(question, budget, settings)
     if body.stop is not None and body.vote != "majority":
         raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
+    seed = draw_seed() if body.seed is None else body.seed
+    if isinstance(model, ServedPanel):
+        if _views(body):
+            raise InputError(
+                "include: paths and readings are of one model, and this is a panel", param="include"
+            )
+        return panel_job(model, body, question, request_id, budget, seed)
+    spec = model.check_sampler(body.sampler)
     if _views(body) and not model.format.is_latent:
         raise InputError(
             f"include: paths and readings need thoughts; {model.name} has none", param="include"
         )
-    if body.vote == "centroid" and not model.format.is_latent:
-        raise InputError(f"vote 'centroid' needs thoughts; {model.name} has none", param="vote")
+    model.format.check_vote(body.vote, model.name)
     return Job(
         request_id=request_id,
         kind="solve",
@@ -71,7 +79,7 @@ def solve_job(
         sampler=str(spec),
         thoughts=model.format.thoughts,
         question=question,
-        seed=draw_seed() if body.seed is None else body.seed,
+        seed=seed,
         indices=budget_indices(
             spec.effective_budget(budget), include_deterministic=body.include_deterministic
         ),
@@ -115,36 +123,52 @@ def trace_job(body: SolveRequest, job: Job, solved: Solved) -> Job | None:
 
 
 def diagnose_jobs(
-    body: DiagnoseRequest, request_id: str, model: ServedModel, settings: Settings
+    body: DiagnoseRequest, request_id: str, model: ServedModel | ServedPanel, settings: Settings
 ) -> list[Job]:
-    """Make a job for each sampler of a /diagnose; all share the seed."""
-    samplers = body.samplers or model.default_samplers()
-    if len(samplers) > settings.max_samplers:
-        raise InputError(
-            f"{len(samplers)} samplers; at most {settings.max_samplers}", param="samplers"
-        )
+    """Make a job for each sampler of a /diagnose, or each member of a panel; all share the seed."""
+    asked = _diagnosed(body, model, settings)
     budget = min(_DIAGNOSE_BUDGET, settings.max_budget) if body.budget is None else body.budget
     _check_limits(body.question, budget, settings)
     seed = draw_seed() if body.seed is None else body.seed
-    try:
-        specs = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
-    except SpecError as error:
-        raise SpecError(str(error), param="samplers") from error
     return [
         Job(
             request_id=request_id,
             kind="diagnose",
-            model=model.name,
+            model=each.name,
             sampler=spec,
-            thoughts=model.format.thoughts,
+            thoughts=each.format.thoughts,
             question=body.question,
             seed=seed,
             indices=(DETERMINISTIC, *range(budget)),
             budget=budget,
             answer=_plain_number(body.answer),
         )
-        for spec in specs
+        for each, spec in asked
     ]
+
+
+def _diagnosed(
+    body: DiagnoseRequest, model: ServedModel | ServedPanel, settings: Settings
+) -> list[tuple[ServedModel, str]]:
+    """The models and samplers that a /diagnose measures."""
+    if isinstance(model, ServedPanel):
+        if body.samplers is not None:
+            raise InputError(
+                "the members of a panel have their own samplers; leave samplers out",
+                param="samplers",
+            )
+        specs = [str(member.sampler) for member in model.panel.members]
+        return list(zip(model.models, specs, strict=True))
+    samplers = body.samplers or model.default_samplers()
+    if len(samplers) > settings.max_samplers:
+        raise InputError(
+            f"{len(samplers)} samplers; at most {settings.max_samplers}", param="samplers"
+        )
+    try:
+        found = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
+    except SpecError as error:
+        raise SpecError(str(error), param="samplers") from error
+    return [(model, spec) for spec in found]
 
 
 def solve_response(
@@ -265,12 +289,18 @@ def model_out(
         ],
         calibrations=[CalibrationOut.model_validate(each) for each in model.calibrations.fitted],
         examples=[ExampleOut.model_validate(each) for each in model.examples],
-        limits=LimitsOut(
-            budget=settings.max_budget,
-            question_chars=settings.max_question_chars,
-            questions=settings.max_questions,
-            samplers=settings.max_samplers,
-        ),
+        limits=limits_out(settings),
+        panel=None,
+    )
+
+
+def limits_out(settings: Settings) -> LimitsOut:
+    """The limits of requests, the same for every model."""
+    return LimitsOut(
+        budget=settings.max_budget,
+        question_chars=settings.max_question_chars,
+        questions=settings.max_questions,
+        samplers=settings.max_samplers,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from latent.errors import NotFoundError, SpecError
 from service.api.schemas import VariantOut
-from service.models import Catalog, ServedModel
+from service.models import Catalog, ServedModel, ServedPanel
 from service.settings import Settings
 
 __all__ = ["ModelId", "resolve_model_id", "variants"]
@@ -17,7 +17,7 @@ _LISTED_BUDGETS = (8, 64)
 class ModelId:
     """A served model, and what its id says of the sampler and the budget; None where it does not."""
 
-    model: ServedModel
+    model: ServedModel | ServedPanel
     sampler: str | None = None
     budget: int | None = None
 
@@ -35,15 +35,16 @@ class ModelId:
 
 def resolve_model_id(text: str | None, catalog: Catalog, settings: Settings) -> ModelId:
     """Find the model of an id; None is the default. The last `:NUMBER` of a variant is its budget."""
+    panels = [panel.name for panel in catalog.panels()]
     names = [model.name for model in catalog.all()]
-    if text is None or text in names:
-        return ModelId(catalog.get(text))
+    if text is None or text in (*names, *panels):
+        return ModelId(catalog.find(text))
     # A name may hold an @ too, and so may a spec (dropout:0.1@residual).
     name = max((name for name in names if text.startswith(f"{name}@")), key=len, default=None)
     if name is None:
         raise NotFoundError(
-            f"no model {text!r} is served; there is {', '.join(names)}, each also as "
-            f"NAME@SAMPLER:BUDGET, such as {next(variants(catalog.get(None), settings)).id}",
+            f"no model {text!r} is served; there is {', '.join((*panels, *names))}, all but panels also "
+            f"as NAME@SAMPLER:BUDGET, such as {next(variants(catalog.all()[0], settings)).id}",
             param="model",
         )
     model = catalog.get(name)

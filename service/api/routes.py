@@ -13,6 +13,7 @@ from latent.solved import Solved
 from service.api.conversion import (
     diagnose_jobs,
     draw_seed,
+    limits_out,
     model_out,
     result_log_fields,
     solve_job,
@@ -20,6 +21,7 @@ from service.api.conversion import (
     trace_job,
 )
 from service.api.model_ids import resolve_model_id, variants
+from service.api.panel_conversion import panel_out
 from service.api.schemas import (
     DiagnoseRequest,
     DiagnoseResponse,
@@ -44,7 +46,7 @@ from service.errors import (
     invalid_field,
 )
 from service.metrics import Metrics, kind_of
-from service.models import Catalog, ServedModel
+from service.models import Catalog, ServedModel, ServedPanel
 from service.settings import Settings
 
 __all__ = [
@@ -218,7 +220,7 @@ async def views_of(
 async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> DiagnoseResponse:
     """Measure how samplers explore a question around its deterministic answer."""
     request_id = request.state.log_fields["request_id"]
-    model = state.catalog.get(body.model)
+    model = state.catalog.find(body.model)
     jobs = diagnose_jobs(body, request_id, model, state.settings)
     add_log_fields(request, state, jobs[0])
     state.engine.submit(jobs)
@@ -227,7 +229,8 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
         if isinstance(found, ServiceError):
             raise found
         assert isinstance(found, dict)
-        measured.append((job.sampler, found))
+        label = f"{job.model}:{job.sampler}" if isinstance(model, ServedPanel) else job.sampler
+        measured.append((label, found))
         regime = found["regime"] or "unknown"  # without the true answer
         state.metrics.diagnosed.labels(kind_of(job.sampler), regime).inc()
     return DiagnoseResponse(
@@ -242,24 +245,32 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
 
 @router.get("/v1/models", responses={401: ERRORS[401]})
 async def models(state: StateDep) -> ModelsResponse:
-    """List the models that are served, their samplers, sizes, fingerprints and limits.
+    """List the models and panels that are served: samplers, sizes, fingerprints and limits.
 
-    Their usual variants, `NAME@SAMPLER:BUDGET`, follow; others of that form can be used as well.
+    The models' usual variants, `NAME@SAMPLER:BUDGET`, follow; others of that form can be used as well.
     """
-    own = [_model_out(each, state) for each in state.catalog.all()]
+    served: list[ServedModel | ServedPanel] = [*state.catalog.all(), *state.catalog.panels()]
+    own = [_model_out(each, state) for each in served]
+    own.sort(key=lambda each: each.id != state.catalog.default)
     more = [each for model in state.catalog.all() for each in variants(model, state.settings)]
     return ModelsResponse(data=[*own, *more])
 
 
 @router.get("/v1/models/{model_id}", responses={401: ERRORS[401], 404: ERRORS[404]})
 async def model(model_id: str, state: StateDep) -> ModelOut | VariantOut:
-    """Describe one model, or one of its variants."""
+    """Describe one model or panel, or one of a model's variants."""
     found = resolve_model_id(model_id, state.catalog, state.settings)
     return _model_out(found.model, state) if found.sampler is None else found.out()
 
 
-def _model_out(model: ServedModel, state: State) -> ModelOut:
-    return model_out(model, state.settings, state.engine.reproducible.get(model.name))
+def _model_out(model: ServedModel | ServedPanel, state: State) -> ModelOut:
+    promises = state.engine.reproducible
+    if isinstance(model, ServedModel):
+        return model_out(model, state.settings, promises.get(model.name))
+    kinds = {promises.get(each.name) for each in model.models}
+    return panel_out(
+        model, limits_out(state.settings), kinds.pop() if len(kinds) == 1 else "tokens"
+    )
 
 
 @router.get("/livez")

@@ -22,6 +22,8 @@ __all__ = [
     "MemberOut",
     "ModelOut",
     "ModelsResponse",
+    "PanelMemberOut",
+    "PanelOut",
     "PathOut",
     "PathsOut",
     "ReadingOut",
@@ -52,6 +54,8 @@ Answer = (
     | None
 )
 SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
+ModelText = Annotated[str, Field(min_length=1, max_length=200)]
+PanelText = Annotated[list[ModelText], Field(max_length=16)]
 _EXAMPLE = (
     "Ivan has 88 apples. He finds 10 on the ground. He gives 14 to the neighbours. "
     "How many apples are left?"
@@ -110,8 +114,10 @@ class SolveRequest(SolveFields):
     """A question, or several, and the budget to spend on each."""
 
     question: str | list[str] = Field(examples=[_EXAMPLE])
-    model: str | None = Field(
-        None, min_length=1, max_length=200, description="A name from /v1/models."
+    model: ModelText | PanelText | None = Field(
+        None,
+        description="A name from /v1/models; or a list of them that answer together as a panel, each "
+        "as NAME or NAME:SAMPLER.",
     )
     stop: Stop | None = Field(None, description="Majority vote only.")
     stream: bool = Field(
@@ -129,7 +135,9 @@ class DiagnoseRequest(_Body):
     )
     budget: int | None = Field(None, ge=2, strict=True, description="32 when absent.")
     seed: Seed = None
-    model: str | None = Field(None, min_length=1, max_length=200)
+    model: ModelText | PanelText | None = Field(
+        None, description="Of a panel, every member is measured with its own sampler."
+    )
 
 
 class _Out(BaseModel):
@@ -253,8 +261,8 @@ class SolveResponse(_Out):
     """A question's answer, its candidates, and the work that they took."""
 
     id: str
-    model: str
-    sampler: str
+    model: str = Field(description="`panel` if the request named the members.")
+    sampler: str = Field(description="Of a panel: its members, joined by commas.")
     seed: int
     budget: int
     budget_used: int
@@ -310,7 +318,7 @@ class VotePointOut(_Out):
 class SamplerDiagnosisOut(_Out):
     """How one sampler explores the question. What needs the true answer is null without it."""
 
-    sampler: str
+    sampler: str = Field(description="Of a panel: the member, as in `coconut-tiny:gts`.")
     sampling_gain: float | None = Field(description="SG, of the answer's first token.")
     sampling_gain_whole_answer: float | None
     gain_share: float | None = Field(description="Share of trajectories with a gain above 0.5.")
@@ -371,6 +379,22 @@ class LimitsOut(_Out):
     samplers: int
 
 
+class PanelMemberOut(_Out):
+    """A member of a panel."""
+
+    model: str
+    sampler: str
+    share: float = Field(description="Of the budget, relative to the other members.")
+
+
+class PanelOut(_Out):
+    """How a panel is made up."""
+
+    members: list[PanelMemberOut]
+    split: Literal["fixed", "adaptive"]
+    sure: float = Field(description="Probability at which an adaptive split asks no more members.")
+
+
 class ModelOut(_Out):
     """A model: the fields of OpenAI's list, and those of latent reasoning."""
 
@@ -378,9 +402,9 @@ class ModelOut(_Out):
     object: Literal["model"]
     created: int
     owned_by: str
-    kind: Literal["coconut", "codi", "cot"]
-    thoughts: int
-    width: int
+    kind: Literal["coconut", "codi", "cot", "panel"]
+    thoughts: int = Field(description="Of a panel: 0.")
+    width: int = Field(description="Of a panel: 0.")
     fingerprint: str
     parent: None = None
     reproducible: Literal["bits", "tokens"] | None = Field(
@@ -393,6 +417,7 @@ class ModelOut(_Out):
     calibrations: list[CalibrationOut]
     examples: list[ExampleOut] = Field([], description="Questions that it is known to answer.")
     limits: LimitsOut
+    panel: PanelOut | None = Field(None, description="Of a panel only.")
 
 
 class VariantOut(_Out):

@@ -107,7 +107,7 @@ class SolveOptions(TypedDict, total=False):
     budget: int
     sampler: str | None
     vote: VoteKind
-    model: str | None
+    model: str | list[str] | None
     seed: int | None
     stop: StopOption | None
     include_deterministic: bool
@@ -122,7 +122,7 @@ class DiagnoseOptions(TypedDict, total=False):
     samplers: list[str] | None
     budget: int
     seed: int | None
-    model: str | None
+    model: str | list[str] | None
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Engine:
     @property
     def open_jobs(self) -> int:
         """Jobs that were admitted and have no answer yet."""
-        return len(self._scheduler.jobs)
+        return len(self._scheduler.questions)
 
     async def start(self) -> None:
         """Start the workers and wait until they are warm."""
@@ -89,7 +89,7 @@ class Engine:
     async def drain(self) -> None:
         """Admit nothing more; wait for the open jobs, as long as the settings allow."""
         self._is_draining = True
-        if results := [job.result for job in self._scheduler.jobs.values()]:
+        if results := [job.result for job in self._scheduler.questions]:
             await asyncio.wait(results, timeout=self._settings.drain_seconds)
 
     def close(self) -> None:
@@ -144,15 +144,15 @@ class Engine:
         self._metrics.observe_round(round, report)
         for task in round.tasks:
             job = self._scheduler.jobs.get(task.job_id)
-            if job is None or not job.is_open:
+            if job is None or not job.whole.is_open:
                 continue  # expired or cancelled meanwhile
             result = report.results[task.job_id]
             if isinstance(result, Failure):
-                self._fail(job, _error_of(result))
+                self._fail(job.whole, _error_of(result))
                 continue
             self._metrics.surplus.inc(job.accept(result))
-            if job.result.done():  # at once, so that the next round has none of its lanes
-                self._scheduler.remove(job)
+            if job.whole.result.done():  # at once, so that the next round has none of its lanes
+                self._remove(job.whole)
             else:
                 job.release()
 
@@ -162,7 +162,7 @@ class Engine:
         lanes, hopeless = self._scheduler.out_of_memory(device, round)
         _log.warning("out of memory; halved the lanes", extra={"lanes": lanes})
         if hopeless is not None:
-            self._fail(hopeless, WorkerError("the device has no room for this question"))
+            self._fail(hopeless.whole, WorkerError("the device has no room for this question"))
 
     def _on_lost(self, rounds: Sequence[RoundTask]) -> None:
         """Run what was in flight again, each job alone; a job that was so already gets a strike."""
@@ -173,7 +173,9 @@ class Engine:
                 if job is not None and job.is_alone:
                     job.strikes += 1
                     if job.strikes >= _MAX_STRIKES:
-                        self._fail(job, WorkerError("the worker died on this question, twice"))
+                        self._fail(
+                            job.whole, WorkerError("the worker died on this question, twice")
+                        )
                 self._scheduler.put_back(task, is_alone=True)
 
     def _admit(self, lanes: int, is_continued: bool) -> None:
@@ -198,18 +200,23 @@ class Engine:
         if job.deadline_ms is not None:
             timer = loop.call_later(job.deadline_ms / 1e3, job.expire)
             job.result.add_done_callback(lambda _: timer.cancel())
-        self._scheduler.add(job)
+        for part in job.parts:
+            self._scheduler.add(part)
 
     def _on_answered(self, job: Job) -> None:
-        self._scheduler.remove(job)
+        self._remove(job)
         job.progress.put_nowait(None)
 
     def _fail(self, job: Job, error: ServiceError) -> None:
         job.fail(error)
-        self._scheduler.remove(job)
+        self._remove(job)
+
+    def _remove(self, job: Job) -> None:
+        for part in job.parts:
+            self._scheduler.remove(part)
 
     def _fail_all(self, kind: type[ServiceError], message: str) -> None:
-        for job in list(self._scheduler.jobs.values()):
+        for job in self._scheduler.questions:
             self._fail(job, kind(message))
 
 

@@ -4,12 +4,12 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from latent.calibration import Calibration
-from latent.solved import EndedBy, Solved
+from latent.solved import EndedBy, MemberWork, Solved
 from latent.trajectory import Timing, Trajectory
 from latent.votes import Tally, VoteKind, certainty_of, tally
 from service.engine.messages import Group, Kind, LaneReport, Task, View
@@ -51,6 +51,7 @@ class Job:
     max_lanes: int | None = None  # lanes at once, after more of them did not fit a device
     prompt_tokens: int = 0  # known once a round has run
     strikes: int = 0  # workers that died while it was alone on them
+    owner: "Job | None" = None  # the panel's job that these lanes are a member's part of
 
     result: "asyncio.Future[Solved | dict[str, Any]]" = field(init=False)  # set by Engine.submit
     progress: "asyncio.Queue[Tally | None]" = field(default_factory=asyncio.Queue)  # None: answered
@@ -68,6 +69,16 @@ class Job:
         return not self.result.done()
 
     @property
+    def whole(self) -> "Job":
+        """The job that these lanes answer: itself, or that of its panel."""
+        return self.owner or self
+
+    @property
+    def parts(self) -> "Sequence[Job]":
+        """The jobs whose lanes are scheduled for it: itself, or the members' of a panel."""
+        return (self,)
+
+    @property
     def is_whole(self) -> bool:
         """Whether its lanes must run in one round, which it then has for itself."""
         return self.kind != "solve"
@@ -79,12 +90,22 @@ class Job:
 
     def release(self) -> None:
         """Let more lanes be scheduled: all, or of an adaptive budget those up to a next checkpoint."""
-        first, total = self._released_count, len(self.indices)
-        if len(self._done) < first:
+        if self.owner is not None:
+            self.owner.release()
+            return
+        first = self._released_count
+        if self.done_count < first:
             return  # the stop rule looks at those first
-        is_adaptive = self.certainty is not None
-        self._released_count = min(max(BLOCK, 2 * first), total) if is_adaptive else total
-        self.pending.extend(self.indices[first : self._released_count])
+        self._released_count = self._next_release(first)
+        self._queue(first, self._released_count)
+
+    def _next_release(self, first: int) -> int:
+        """How many lanes are released once the first ones are done."""
+        total = len(self.indices)
+        return total if self.certainty is None else min(max(BLOCK, 2 * first), total)
+
+    def _queue(self, first: int, last: int) -> None:
+        self.pending.extend(self.indices[first:last])
 
     def take(self, count: int) -> tuple[int, ...]:
         """Take the next waiting lanes for a round; the time in the queue ends with the first."""
@@ -116,7 +137,16 @@ class Job:
         for position, trajectory in enumerate(report.trajectories):
             self._done[trajectory.index] = trajectory
             self._answer_tokens[trajectory.index] = report.answer_tokens[position]
-        return self._answer_if_enough()
+        return self.whole.answer_if_enough()
+
+    def drawn(self, index: int) -> Trajectory | None:
+        """A finished trajectory; None while it runs or waits."""
+        return self._done.get(index)
+
+    @property
+    def done_count(self) -> int:
+        """Finished lanes, in any order."""
+        return len(self._done)
 
     def expire(self) -> None:
         """Answer at the deadline: with the votes of the finished prefix, or an error if it is empty."""
@@ -133,15 +163,15 @@ class Job:
         if self.is_open:
             self.result.set_exception(error)
 
-    def _answer_if_enough(self) -> int:
+    def answer_if_enough(self) -> int:
+        """Answer if the finished lanes suffice, else stream their votes; return the surplus lanes."""
         finished = self._finished_prefix()
-        if self.certainty is not None:
-            for count in checkpoints(self.budget):
-                if count > finished:
-                    break
-                if certainty_of(self._tally(count).candidates) >= self.certainty:
-                    self.result.set_result(self._solved(count, "certainty"))
-                    return len(self._done) - count
+        for count in self._stops():
+            if count > finished:
+                break
+            if self._is_enough(count):
+                self.result.set_result(self._solved(count, "certainty"))
+                return self.done_count - count
         if finished == len(self.indices):
             self.result.set_result(self._solved(finished, "budget"))
         elif self.is_streamed and finished > self._streamed_count:
@@ -149,13 +179,38 @@ class Job:
             self._streamed_count = finished
         return 0
 
+    def _stops(self) -> Iterable[int]:
+        """Numbers of lanes at which it may end early, ascending."""
+        return () if self.certainty is None else checkpoints(self.budget)
+
+    def _is_enough(self, count: int) -> bool:
+        assert self.certainty is not None
+        return certainty_of(self._tally(count).candidates) >= self.certainty
+
     def _finished_prefix(self) -> int:
         """Count the finished lanes before the first unfinished one: the result depends on no timing."""
-        gaps = (n for n, index in enumerate(self.indices) if index not in self._done)
+        gaps = (n for n, index in enumerate(self.indices) if self.drawn(index) is None)
         return next(gaps, len(self.indices))
 
+    def _cast(self, count: int) -> list[Trajectory]:
+        found = [self.drawn(index) for index in self.indices[:count]]
+        return [each for each in found if each is not None]
+
     def _tally(self, count: int) -> Tally:
-        return tally([self._done[index] for index in self.indices[:count]], self.vote)
+        return tally(self._cast(count), self.vote)
+
+    def work(self, label: str, used: Sequence[int]) -> MemberWork:
+        """What it did for its panel's answer, which uses these of its lanes."""
+        waited = 0.0 if self._started is None else self._started - self._created
+        return MemberWork(
+            member=label,
+            trajectories=len(used),
+            prompt_tokens=self.prompt_tokens,
+            thoughts=self.thoughts * len(used),
+            answer_tokens=sum(self._answer_tokens[index] for index in used),
+            timing=self._timing,
+            queue_seconds=waited,
+        )
 
     def _solved(self, count: int, reason: EndedBy) -> Solved:
         now, used = time.monotonic(), self.indices[:count]
@@ -167,7 +222,7 @@ class Job:
             prompt_tokens=self.prompt_tokens,
             thoughts=self.thoughts * count,
             answer_tokens=sum(self._answer_tokens[index] for index in used),
-            trajectories=[self._done[index] for index in used],
+            trajectories=self._cast(count),
             tally=self._tally(count),
             timing=self._timing,
             queue_seconds=(self._started or now) - self._created,

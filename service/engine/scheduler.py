@@ -46,6 +46,11 @@ class Scheduler:
         """Jobs with lanes that no round has taken yet."""
         return sum(bool(job.pending) for job in self.jobs.values())
 
+    @property
+    def questions(self) -> list[Job]:
+        """The open questions; a panel's has several jobs here."""
+        return list({id(job.whole): job.whole for job in self.jobs.values()}.values())
+
     def waiting_seconds(self) -> float:
         """Estimate how long the waiting lanes take, each group at its measured speed."""
         lanes: Counter[Group] = Counter()

@@ -25,8 +25,11 @@ export function offerModels(models, onChange) {
 }
 
 function offerModel(model) {
-  const options = samplersOf(model).map((spec) => el("option", { value: spec }, spec));
-  options.push(el("option", { value: CUSTOM }, "another …"));
+  // The members of a panel have their own samplers, and a request must not name one.
+  const options = model.panel
+    ? [el("option", { value: "" }, "each member's own")]
+    : samplersOf(model).map((spec) => el("option", { value: spec }, spec));
+  if (!model.panel) options.push(el("option", { value: CUSTOM }, "another …"));
   fields.sampler.replaceChildren(...options);
   budgets = budgetsOf(model);
   fields.budget.max = budgets.length - 1;

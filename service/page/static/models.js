@@ -1,6 +1,6 @@
 // What /v1/models says, in the terms of this page: which samplers a model has, and its name in words.
 
-const KINDS = { coconut: "COCONUT", codi: "CODI", cot: "chain of thought in text" };
+const KINDS = { coconut: "COCONUT", codi: "CODI", cot: "chain of thought in text", panel: "a panel" };
 
 // `NAME@SAMPLER:BUDGET` are other names of the same models, for clients that can set nothing else.
 export const ownModels = (listed) => listed.filter((model) => !model.id.includes("@"));
@@ -35,7 +35,8 @@ export function budgetsOf(model) {
 
 export function describe(model) {
   const parts = [`${model.id}: ${KINDS[model.kind] ?? model.kind ?? "a model"}`];
-  if (isLatent(model)) parts.push(`${model.thoughts} thoughts of width ${model.width}`);
+  if (model.panel) parts.push(model.panel.members.map((each) => `${each.model}:${each.sampler}`).join(", "));
+  else if (isLatent(model)) parts.push(`${model.thoughts} thoughts of width ${model.width}`);
   else parts.push("no latent thoughts");
   if (model.reproducible) parts.push(`one seed gives the same ${model.reproducible} on this machine`);
   if (model.fingerprint) parts.push(`fingerprint ${model.fingerprint.slice(0, 12)}`);
