@@ -3,11 +3,12 @@
 import { listModels, stream } from "./api.js";
 import { showResult, showRound, showWaiting } from "./answer.js";
 import { showCalls } from "./calls.js";
+import { offerSamplers, watchComparison } from "./compare.js";
 import { answerText, byId, el } from "./dom.js";
 import { clearError, showError } from "./errors.js";
 import { knownTruth, offerModels, readForm, setSeed, watchForm } from "./form.js";
 import { describe, ownModels } from "./models.js";
-import { Palette } from "./palette.js";
+import { paletteOf } from "./palette.js";
 import { closeThoughts, offerThoughts } from "./thoughts.js";
 
 let chosen = null; // the model
@@ -19,6 +20,7 @@ async function loadModels() {
     clearError();
     offerModels(models, (model) => {
       chosen = model;
+      offerSamplers(model);
       byId("about").textContent = describe(model);
     });
   } catch (error) {
@@ -31,9 +33,9 @@ async function ask(body = null, before = null) {
   running?.abort();
   const own = (running = new AbortController());
   clearError();
-  const view = { palette: new Palette(), truth: knownTruth(), again: sameAgain, note: null };
   try {
     const asked = body ?? readForm();
+    const view = { palette: paletteOf(asked.question), truth: knownTruth(), again: sameAgain, note: null };
     begin(asked);
     for await (const { name, data } of stream(asked, own.signal)) {
       if (name === "round") {
@@ -92,5 +94,6 @@ function sameAgain(response) {
 const isSame = (before, after) => JSON.stringify(before.candidates) === JSON.stringify(after.candidates);
 
 watchForm(() => ask());
+watchComparison();
 byId("cancel-button").addEventListener("click", () => running?.abort());
 loadModels();

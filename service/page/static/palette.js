@@ -1,4 +1,4 @@
-// One colour for each answer, kept while a question runs and in every view of it.
+// One colour for each answer of a question, the same in every view of it.
 
 const HUES = 8;
 
@@ -11,4 +11,11 @@ export class Palette {
     if (!this.#given.has(answer)) this.#given.set(answer, Math.min(this.#given.size, HUES - 1));
     return `hue-${this.#given.get(answer)}`;
   }
+}
+
+let latest = { question: null, palette: null };
+
+export function paletteOf(question) {
+  if (latest.question !== question) latest = { question, palette: new Palette() };
+  return latest.palette;
 }

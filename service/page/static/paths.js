@@ -45,6 +45,7 @@ export class PathPlot {
     const places = this.#places[number];
     this.#top.setAttribute("class", `chosen ${this.#palette.of(answer)}`);
     this.#top.replaceChildren(
+      svg("polyline", { points: places.join(" "), class: "halo" }),
       svg("polyline", { points: places.join(" ") }),
       ...places.map(([x, y]) => svg("circle", { cx: x, cy: y, r: 7.5 })),
       ...places.map(([x, y], thought) => svg("text", { x, y: y + 3.2 }, String(thought + 1))),

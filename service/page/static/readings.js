@@ -12,7 +12,7 @@ export function readingTable(thoughts, onThought) {
       ...tokens.map(({ token, probability }) =>
         el(
           "td",
-          { "--share": probability, title: percent(probability) },
+          { "--share": probability, title: `${visible(token)} ${percent(probability)}` },
           el("span", {}, visible(token)),
           el("small", {}, percent(probability)),
         ),
