@@ -1,0 +1,155 @@
+"""The thoughts and the comparison in a real Chromium, on any screen, for everyone, as text only."""
+
+import json
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Route, expect
+
+from tests.browser.chromium import Tab, ask
+from tests.reasoners import QUESTIONS
+from tests.service.server import RunningServer
+
+pytestmark = pytest.mark.browser
+
+QUESTION = QUESTIONS[0]
+MARKUP = "<img src=x onerror=alert(1)><b>7</b>"
+
+
+def see_all(page: Page) -> None:
+    """Ask, see the thoughts, compare samplers."""
+    ask(page, QUESTION, budget=16)
+    page.get_by_role("button", name="See the thoughts").click()
+    expect(page.locator("#paths svg")).to_be_visible()
+    page.get_by_label("True answer").fill("7")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.locator("#comparison .sampler")).to_have_count(3)
+
+
+def serious(page: Page) -> list[str]:
+    """What axe finds that is serious or critical."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {node['html']}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
+
+
+def test_thoughts_are_drawn_and_can_be_read_with_the_keyboard(
+    server: RunningServer, tab: Tab
+) -> None:
+    page = tab.open(server.url)
+    ask(page, QUESTION, budget=16)
+    page.get_by_role("button", name="See the thoughts").click()
+    plot = page.locator("#paths svg")
+    expect(plot.locator(".sampled")).to_have_count(16)
+    expect(plot.locator(".deterministic")).to_have_count(1)
+    expect(plot.locator(".median path")).to_have_count(3)
+    chosen = page.get_by_label("Trajectory", exact=True)
+    chosen.focus()
+    chosen.press("ArrowDown")
+    expect(page.locator("#trajectory-facts")).to_contain_text("Log-probability")
+    assert chosen.evaluate("list => list.selectedOptions[0].text").startswith("trajectory 0")
+    expect(page.locator("#readings tbody tr")).to_have_count(3)
+    expect(page.locator("#readings tbody td").first).to_have_text(re.compile(r".+\d%$"))
+    plot.locator(".sampled").nth(5).locator("circle").first.hover(force=True)
+    expect(plot.locator(".tip")).to_contain_text("log-probability")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(plot.locator(".sampled")).to_have_count(16)  # a new question shows its own by itself
+
+
+def test_a_text_reasoner_has_no_thoughts_and_the_page_says_so(
+    server: RunningServer, tab: Tab
+) -> None:
+    page = tab.open(server.url)
+    page.get_by_label("Model", exact=True).select_option("texting")
+    expect(page.get_by_label("Sampler", exact=True)).to_have_value("token:1.0")
+    ask(page, QUESTION, budget=4)
+    expect(page.get_by_role("button", name="Same again")).to_be_visible()
+    expect(page.locator("#thoughts-hint")).to_contain_text("no latent thoughts")
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.locator("#comparison .sampler")).to_have_count(2)
+
+
+def test_samplers_are_compared_two_to_four_of_them(server: RunningServer, tab: Tab) -> None:
+    page = tab.open(server.url)
+    see_all(page)
+    cards = page.locator("#comparison .sampler")
+    assert [card.split("\n")[0] for card in cards.all_inner_texts()] == [
+        "gts",
+        "gaussian:1.0",
+        "dropout:0.1",
+    ]
+    expect(cards.first.get_by_role("img")).to_have_count(3)  # votes, SNR, spread
+    expect(cards.last.get_by_role("img")).to_have_count(1)
+    expect(cards.first).to_contain_text("Gain (SG)")
+    boxes = page.locator("#samplers input")
+    page.get_by_label("dropout:0.5").check()
+    expect(page.locator("#samplers input:disabled")).to_have_count(boxes.count() - 4)
+    for name in ("gts", "gaussian:1.0", "dropout:0.1"):
+        page.get_by_label(name, exact=True).uncheck()
+    expect(page.get_by_role("button", name="Compare", exact=True)).to_be_disabled()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(server: RunningServer, browser: Browser, scheme: str) -> None:
+    context = browser.new_context(color_scheme=scheme, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(f"{server.url}/")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("counting")
+    assert serious(page) == []
+    see_all(page)
+    page.get_by_text("Seed, deadline and more").click()
+    assert serious(page) == []
+    ask(page, " ")
+    expect(page.locator("#error")).to_be_visible()
+    assert serious(page) == []
+    context.close()
+
+
+def test_nothing_sticks_out_of_a_narrow_window(server: RunningServer, tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 320, "height": 640})
+    page = tab.open(server.url)
+    see_all(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_what_a_model_says_is_text_and_never_markup(server: RunningServer, tab: Tab) -> None:
+    page = tab.open(server.url)
+    trajectory = {"index": -1, "text": MARKUP, "answer": MARKUP, "logprob": -1, "confidence": 0.4}
+    candidate = {"answer": MARKUP, "votes": 2, "share": 1, "confidence": 1, "trajectories": [0]}
+    result = {
+        "model": "counting",
+        "sampler": MARKUP,
+        "seed": 1,
+        "budget": 2,
+        "budget_used": 2,
+        "stop_reason": MARKUP,
+        "answer": MARKUP,
+        "confidence": 1,
+        "confidence_kind": "calibrated",
+        "candidates": [candidate],
+        "timing_ms": {"queue": 1, "prefill": 1, "thoughts": 1, "decode": 1, "total": 4},
+        "paths": {
+            "explained": [0.5, 0.2],
+            "median": [[0, 0]],
+            "trajectories": [{**trajectory, "points": [[0, 0]]}],
+        },
+        "readings": [{"index": -1, "thoughts": [[{"token": MARKUP, "probability": 1}]]}],
+    }
+
+    def answer(route: Route) -> None:
+        text = json.dumps(result)
+        if json.loads(route.request.post_data or "{}").get("stream"):
+            text = f"event: result\ndata: {text}\n\n"
+        route.fulfill(body=text)
+
+    page.route("**/solve", answer)
+    ask(page, MARKUP)
+    page.get_by_role("button", name="See the thoughts").click()
+    expect(page.locator("#readings td span")).to_have_text(MARKUP.replace(" ", "␣"))
+    assert page.locator("#winner").inner_text() == MARKUP
+    assert page.locator("main img, main b:has-text('7'):not(.count b)").count() == 0
