@@ -19,7 +19,7 @@ MARGIN = 12
 
 def main() -> None:
     """Take all of them."""
-    with RunningServer() as server, chromium() as browser:
+    with RunningServer(Path("coconut-tiny")) as server, chromium() as browser:
         page = opened(browser, server.url, "light", 1180)
         page.mouse.move(0, 0)
         cards = [page.locator(".columns > .card").nth(number) for number in (0, 1)]
