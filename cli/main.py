@@ -7,7 +7,18 @@ from typing import Annotated
 import click
 import typer
 
-from cli import calibrate, compare, evaluate, import_, models, serve, solve, train
+from cli import (
+    calibrate,
+    chat,
+    compare,
+    diagnose,
+    evaluate,
+    import_,
+    models,
+    serve,
+    solve,
+    train,
+)
 from latent.errors import GtsError
 
 __all__ = ["app", "main"]
@@ -20,6 +31,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("solve")(solve.solve_command)
+app.command("chat")(chat.chat_command)
+app.command("diagnose")(diagnose.diagnose_command)
 app.command("serve")(serve.serve_command)
 app.command("models")(models.models_command)
 app.command("calibrate")(calibrate.calibrate_command)

@@ -1,13 +1,17 @@
 """Options that several subcommands share, and the loading behind them."""
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from latent.errors import InputError
 
 if TYPE_CHECKING:
     from latent.reasoner import Reasoner
     from latent.reasoner_panel import ReasonerPanel
+    from latent.solved import Solved
 
 __all__ = [
     "Device",
@@ -16,9 +20,15 @@ __all__ = [
     "Model",
     "ModelOrPanel",
     "Threads",
+    "Token",
+    "Url",
+    "check_place",
     "load_panel",
     "load_reasoner",
+    "load_solver",
+    "read_question",
     "track",
+    "typed_options",
 ]
 
 
@@ -55,6 +65,16 @@ ModelOrPanel = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")]
 Dtype = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 or fp64; auto is bf16 on CUDA.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="Ask this server (gts serve) instead of loading a model. --model is then a name "
+        "that it serves; without it, the server's default.",
+    ),
+]
+Token = Annotated[
+    str | None, typer.Option(envvar="GTS_TOKEN", help="The server's bearer token, for --url.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -84,6 +104,50 @@ def load_panel(model: str, device: str, dtype: str, threads: int | None) -> "Rea
 
     _set_threads(threads)
     return latent.load_panel(model, device=device, dtype=dtype)
+
+
+def load_solver(
+    model: str, sampler: str | None, device: str, dtype: str, threads: int | None
+) -> "Callable[..., Solved]":
+    """Load the reasoner or the panel that --model names; return its method `solve`."""
+    from latent.zoo import find_panel
+
+    if find_panel(model) is None:
+        return load_reasoner(model, device, dtype, threads).solve
+    if sampler is not None:
+        raise InputError("the members of a panel have their own samplers; leave --sampler out")
+    panel = load_panel(model, device, dtype, threads)
+
+    def solve(question: str, **options: Any) -> "Solved":
+        # Every member's first trajectory is its deterministic one.
+        own = {"sampler", "include_deterministic"}
+        return panel.solve(question, **{k: v for k, v in options.items() if k not in own})
+
+    return solve
+
+
+def typed_options(context: typer.Context) -> set[str]:
+    """The parameters that were given on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
+def check_place(given: set[str], *, is_remote: bool) -> None:
+    """Refuse options that mean nothing where the question is solved."""
+    if is_remote and (local := sorted(given & {"device", "dtype", "threads"})):
+        raise InputError(f"--{local[0]} is the server's to choose; leave it out with --url")
+    if not is_remote and "token" in given:
+        raise InputError("--token goes with --url")
+
+
+def read_question(question: str) -> str:
+    """The question, or standard input for a dash."""
+    if question != "-":
+        return question
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 text: {error.reason}") from error
 
 
 def _set_threads(threads: int | None) -> None:

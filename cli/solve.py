@@ -1,18 +1,28 @@
 """`gts solve`: one question, N trajectories, a table of candidates; here or on a server."""
 
 import secrets
-import sys
+import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Device, Dtype, Json, ModelOrPanel, Threads, load_panel, load_reasoner
-from latent.errors import InputError
+from cli.options import (
+    Device,
+    Dtype,
+    Json,
+    ModelOrPanel,
+    Threads,
+    Token,
+    Url,
+    check_place,
+    load_solver,
+    read_question,
+    typed_options,
+)
 from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from latent.solved import Solved
     from service.api.schemas import CandidateOut, SolveResponse
 
 _BAR_WIDTH = 24
@@ -76,16 +86,8 @@ def solve_command(
     device: Device = "auto",
     dtype: Dtype = "auto",
     threads: Threads = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="Ask this server (gts serve) instead of loading a model. --model is then a name "
-            "that it serves; without it, the server's default.",
-        ),
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option(envvar="GTS_TOKEN", help="The server's bearer token, for --url.")
-    ] = None,
+    url: Url = None,
+    token: Token = None,
     as_json: Json = False,
 ) -> None:
     """Solve a question by drawing trajectories of thought and voting."""
@@ -96,11 +98,12 @@ def solve_command(
     from service.api.conversion import solve_response
     from service.client import Client, Retries
 
-    given = {name for name in context.params if _is_typed(context, name)}
-    _check_place(given, is_remote=url is not None)
+    given = typed_options(context)
+    check_place(given, is_remote=url is not None)
+    loading_seconds = None
     notes = Console(stderr=True)
     with notes.status("thinking …") if notes.is_terminal else nullcontext():
-        text = _read_stdin() if question == "-" else question
+        text = read_question(question)
         parse_vote(vote)
         budget_indices(budget)  # a bad budget is refused before anything is loaded or sent
         common: dict[str, Any] = {
@@ -111,8 +114,11 @@ def solve_command(
             "include_deterministic": include_deterministic,
         }
         if url is None:
+            started = time.perf_counter()
+            solve = load_solver(model, sampler, device, dtype, threads)
+            loading_seconds = time.perf_counter() - started
             response = solve_response(
-                _solve(text, model, common, device, dtype, threads),
+                solve(text, **common),
                 request_id=f"solve-{secrets.token_hex(8)}",
                 with_trajectories=trajectories,
             )
@@ -125,52 +131,14 @@ def solve_command(
     if as_json:
         typer.echo(response.model_dump_json(indent=2))
     else:
-        _print(response)
+        print_response(response, loading_seconds)
 
 
 solve_command.__doc__ = f"{solve_command.__doc__}\n{_EXAMPLES}"
 
 
-def _solve(
-    question: str,
-    model: str,
-    options: dict[str, Any],
-    device: str,
-    dtype: str,
-    threads: int | None,
-) -> "Solved":
-    """Solve a question here, with the reasoner or the panel that --model names."""
-    from latent.zoo import find_panel
-
-    if find_panel(model) is None:
-        return load_reasoner(model, device, dtype, threads).solve(question, **options)
-    if options.pop("sampler") is not None:
-        raise InputError("the members of a panel have their own samplers; leave --sampler out")
-    del options["include_deterministic"]  # every member's first trajectory is its deterministic one
-    return load_panel(model, device, dtype, threads).solve(question, **options)
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _check_place(given: set[str], *, is_remote: bool) -> None:
-    """Refuse options that mean nothing where the question is solved."""
-    if is_remote and (local := sorted(given & {"device", "dtype", "threads"})):
-        raise InputError(f"--{local[0]} is the server's to choose; leave it out with --url")
-    if not is_remote and "token" in given:
-        raise InputError("--token goes with --url")
-
-
-def _read_stdin() -> str:
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8 text: {error.reason}") from error
-
-
-def _print(response: "SolveResponse") -> None:
+def print_response(response: "SolveResponse", loading_seconds: float | None = None) -> None:
+    """Print the candidates of a solved question, and what they cost; loading apart from solving."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -218,7 +186,8 @@ def _print(response: "SolveResponse") -> None:
         Text(
             f"{response.model}{sampler}  seed {response.seed}  "
             f"budget {response.budget}  {usage.thoughts} thoughts  {usage.answer_tokens} tokens  "
-            f"{response.timing_ms.total:.0f} ms",
+            f"{response.timing_ms.total:.0f} ms"
+            + ("" if loading_seconds is None else f", after {loading_seconds:.1f} s of loading"),
             style="dim",
         ),
         soft_wrap=True,

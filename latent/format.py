@@ -1,5 +1,6 @@
 """`reasoner.json`: prompt, thoughts and answer of a reasoner. COCONUT and CODI differ only in this."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
@@ -149,6 +150,12 @@ class ReasonerFormat:
     def default_sampler(self) -> str:
         """Sampler that is used when none is given."""
         return "gts" if self.is_latent else "token"
+
+    def usual_samplers(self, learned: Sequence[str]) -> list[str]:
+        """One spec of every kind that can be used, with those of the learned samplers."""
+        if not self.is_latent:
+            return ["dropout:0.1", "token:1.0"]
+        return ["dropout:0.1", "gaussian:1.0", *learned]
 
     @property
     def latent_positions(self) -> int:

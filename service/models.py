@@ -49,9 +49,7 @@ class ServedModel:
 
     def default_samplers(self) -> list[str]:
         """One spec of every kind that this model supports."""
-        if not self.format.is_latent:
-            return ["dropout:0.1", "token:1.0"]
-        return ["dropout:0.1", "gaussian:1.0", *map(sampler_spec, self.samplers)]
+        return self.format.usual_samplers(list(map(sampler_spec, self.samplers)))
 
     def check_sampler(self, text: str | None) -> SamplerSpec:
         """Parse a sampler spec for this model; None is its default. Names only: a path is refused."""

@@ -154,7 +154,9 @@ def _is_quick(example: Shell) -> bool:
         return False
     if words[0] == "evaluate":
         return "--limit" in words and int(words[words.index("--limit") + 1]) <= 16
-    return words[0] in ("solve", "models") or bool({"steps=2", "--show-config"} & set(words))
+    return words[0] in ("solve", "models", "diagnose") or bool(
+        {"steps=2", "--show-config"} & set(words)
+    )
 
 
 _QUICK = list({one.text: one for one in _GTS if _is_quick(one)}.values())
@@ -180,7 +182,8 @@ def test_a_command_on_the_embedded_models_runs_and_prints_what_is_shown(
 
 def _lines(text: str) -> list[str]:
     """The lines without the time that a run took."""
-    return [re.sub(r"\d+ ms", "ms", line).strip() for line in text.splitlines() if line.strip()]
+    timeless = re.sub(r"\d+ ms(, after [\d.]+ s of loading)?", "ms", text)
+    return [line.strip() for line in timeless.splitlines() if line.strip()]
 
 
 # Questions
