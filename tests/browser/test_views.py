@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -153,3 +154,17 @@ def test_what_a_model_says_is_text_and_never_markup(server: RunningServer, tab: 
     expect(page.locator("#readings td span")).to_have_text(MARKUP.replace(" ", "␣"))
     assert page.locator("#winner").inner_text() == MARKUP
     assert page.locator("main img, main b:has-text('7'):not(.count b)").count() == 0
+
+
+def test_a_panel_is_asked_and_its_members_are_compared(
+    folder: Path, text_folder: Path, tab: Tab
+) -> None:
+    panel = ("--panel", "duo=counting:gts,texting:token:1.0")
+    with RunningServer(folder, text_folder, flags=panel) as running:
+        page = tab.open(running.url)
+        page.get_by_label("Model", exact=True).select_option("duo")
+        ask(page, QUESTION, budget=8)
+        expect(page.get_by_role("button", name="Same again")).to_be_visible()
+        expect(page.locator("#thoughts-hint")).to_contain_text("duo is a panel")
+        page.get_by_role("button", name="Compare", exact=True).click()
+        expect(page.locator("#comparison .sampler")).to_have_count(2)

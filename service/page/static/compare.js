@@ -17,12 +17,14 @@ const REGIMES = {
 };
 
 let running = null;
+let isPanel = false; // then every member is measured, with its own sampler
 
 export function offerSamplers(model) {
+  isPanel = Boolean(model.panel);
   const chosen = new Set(comparedByDefault(model));
-  const specs = samplersOf(model).filter((spec) => spec !== "deterministic");
+  const specs = isPanel ? [] : samplersOf(model).filter((spec) => spec !== "deterministic");
   byId("samplers").replaceChildren(
-    el("legend", {}, `Samplers, ${FEWEST} to ${MOST}`),
+    el("legend", {}, isPanel ? "Every member, with its own sampler" : `Samplers, ${FEWEST} to ${MOST}`),
     ...specs.map((spec) =>
       el("label", { class: "chip" }, el("input", { type: "checkbox", value: spec, checked: chosen.has(spec) }), spec),
     ),
@@ -56,7 +58,7 @@ const chosenSamplers = () => [...byId("samplers").querySelectorAll(":checked")].
 function restrict() {
   const count = chosenSamplers().length;
   for (const box of byId("samplers").querySelectorAll("input:not(:checked)")) box.disabled = count >= MOST;
-  byId("compare-button").disabled = count < FEWEST;
+  byId("compare-button").disabled = count < FEWEST && !isPanel;
 }
 
 async function compare() {
@@ -68,7 +70,7 @@ async function compare() {
   try {
     const { question, model, seed } = readForm();
     const answer = byId("truth").value.trim() || undefined;
-    const body = { question, model, seed, answer, samplers: chosenSamplers(), budget: Number(byId("compare-budget").value) };
+    const body = { question, model, seed, answer, samplers: isPanel ? undefined : chosenSamplers(), budget: Number(byId("compare-budget").value) };
     const found = await diagnose(body, own.signal);
     show(found, paletteOf(question));
     byId("compare-status").textContent =

@@ -37,6 +37,7 @@ function offerModel(model) {
   fields.budget.value = closest < 0 ? budgets.length - 1 : closest;
   byId("vote").querySelector("[value=centroid]").disabled = !isLatent(model);
   if (fields.vote.value === "centroid" && !isLatent(model)) fields.vote.value = "majority";
+  fields.deterministic.disabled = Boolean(model.panel);
   offerExamples(model.examples ?? []);
   adjust();
 }
@@ -103,7 +104,7 @@ export function readForm() {
   if (fields.deadline.value.trim()) {
     body.deadline_ms = wholeNumber(fields.deadline.value, "deadline_ms", "the deadline");
   }
-  if (fields.deterministic.checked) body.include_deterministic = true;
+  if (fields.deterministic.checked && !fields.deterministic.disabled) body.include_deterministic = true;
   return body;
 }
 

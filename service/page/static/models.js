@@ -25,6 +25,12 @@ export const comparedByDefault = (model) =>
     ? [...learnedOf(model).slice(0, 1), "gaussian:1.0", "dropout:0.1"]
     : ["token:1.0", "dropout:0.1"];
 
+// Why a model's thoughts cannot be drawn; null if they can.
+export function whyNoThoughts(model) {
+  if (model.panel) return `${model.id} is a panel: ask one of its members to see thoughts.`;
+  return isLatent(model) ? null : `${model.id} has no latent thoughts to see: it reasons in text.`;
+}
+
 // Budgets that the slider offers: powers of two, and the limit.
 export function budgetsOf(model) {
   const limit = model.limits?.budget ?? 256;

@@ -3,7 +3,7 @@
 import { solve } from "./api.js";
 import { answerText, byId, el } from "./dom.js";
 import { clearError, showError } from "./errors.js";
-import { isLatent } from "./models.js";
+import { whyNoThoughts } from "./models.js";
 import { PathPlot } from "./paths.js";
 import { readingTable } from "./readings.js";
 
@@ -22,8 +22,9 @@ export function closeThoughts() {
 // Offers the thoughts of a response; `question` is the body that was asked.
 export function offerThoughts(question, response, model, palette) {
   closeThoughts();
-  if (!isLatent(model)) {
-    byId("thoughts-hint").textContent = `${model.id} has no latent thoughts to see: it reasons in text.`;
+  const why = whyNoThoughts(model);
+  if (why !== null) {
+    byId("thoughts-hint").textContent = why;
     return;
   }
   const button = byId("thoughts-button");
