@@ -85,7 +85,8 @@ def calibrate_command(
     if panel is not None:
         if samplers is not None:
             raise InputError("the members of a panel have their own samplers; leave --samplers out")
-        loaded = load_panel(model, device, dtype, threads)
+        # A calibration that does not fit any more is what this command replaces.
+        loaded = load_panel(model, device, dtype, threads, is_calibrated=False)
         run = CalibrationRun((), data, parse_budgets(budgets), limit=limit, seed=seed, out=place)
         _print([("panel", one) for one in calibrate_panel(loaded, read_panel(panel), run)], place)
         return

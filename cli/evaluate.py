@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Json, Model, Threads
+from cli.options import Json, ModelOrPanel, Threads
 from latent.zoo import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
+    from trainer.evaluation.config import EvaluationConfig
     from trainer.evaluation.statistics import Interval
     from trainer.evaluation.summary import Summary
 
 
 def evaluate_command(
-    samplers: Annotated[
-        str,
-        typer.Option(help="With commas: deterministic,dropout:0.1,gaussian,gts,gts:./DIR,token."),
-    ],
     out: Annotated[Path, typer.Option(help="Folder of the run; an interrupted run continues.")],
-    model: Model = DEFAULT_MODEL,
+    samplers: Annotated[
+        str | None,
+        typer.Option(
+            help="With commas: deterministic,dropout:0.1,gaussian,gts,gts:./DIR,token. A panel has its "
+            "own, and takes none."
+        ),
+    ] = None,
+    model: ModelOrPanel = DEFAULT_MODEL,
     data: Annotated[
         str,
         typer.Option(
@@ -45,14 +51,25 @@ def evaluate_command(
 
     Example: gts evaluate --samplers deterministic,dropout:0.1,gts --budget 32 --out runs/embedded
 
+    A panel: gts evaluate --model panel-tiny --budget 32 --out runs/panel-tiny
+
     Ranks: torchrun --nproc-per-node 2 --no-python gts evaluate …
     """
+    from latent.errors import InputError
+    from latent.zoo import find_panel
     from trainer.evaluation.config import EvaluationConfig, parse_samplers
 
+    is_panel = find_panel(model) is not None
+    if is_panel == (samplers is not None):
+        raise InputError(
+            "the members of a panel have their own samplers; leave --samplers out"
+            if is_panel
+            else "say what to measure, as in --samplers deterministic,gts"
+        )
     config = EvaluationConfig(
         model=model,
         data=data,
-        samplers=parse_samplers(samplers),
+        samplers=parse_samplers(samplers) if samplers is not None else (),
         budget=budget,
         limit=limit,
         seed=seed,
@@ -60,6 +77,9 @@ def evaluate_command(
         threads=threads,
         lanes=lanes,
     )
+    if is_panel:
+        _evaluate_panel(config, out, as_json=as_json)
+        return
     from trainer.evaluation.run import evaluate
 
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
@@ -79,6 +99,30 @@ def evaluate_command(
     _print(read_run(out), report)
 
 
+def _evaluate_panel(config: "EvaluationConfig", out: Path, *, as_json: bool) -> None:
+    import json
+
+    from rich.console import Console
+
+    from trainer.evaluation.panels import evaluate_panel
+    from trainer.evaluation.report.panels import panel_table, panel_text, read_panel_summary
+
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        summary = evaluate_panel(config, out)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    run = read_panel_summary(out / "summary.json")
+    shown = panel_table(run)
+    table = _empty_table(shown.head)
+    for row in shown.rows:
+        table.add_row(*(cell.text for cell in row))
+    console = Console(highlight=False)
+    console.width = max(console.width, 120)  # so that no member's name is folded
+    console.print(table)
+    console.print(panel_text(run), soft_wrap=True)
+
+
 def _print(run: "Summary", report: Path) -> None:
     from rich.console import Console
 
@@ -95,13 +139,9 @@ def _print(run: "Summary", report: Path) -> None:
 
 
 def _table(run: "Summary") -> "Table":
-    from rich.table import Table
-
     budget = run.config.budget
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("sampler", overflow="fold")  # cut off, two long paths might look equal
-    for title in ("mean@1", f"pass@{budget}", f"majority@{budget}", "SG", "SG>0.5", "JS"):
-        table.add_column(title, justify="right", no_wrap=True)
+    titles = ("mean@1", f"pass@{budget}", f"majority@{budget}", "SG", "SG>0.5", "JS")
+    table = _empty_table(("sampler", *titles))
     for one in run.sampling:
         table.add_row(
             one.spec,
@@ -113,6 +153,16 @@ def _table(run: "Summary") -> "Table":
                 for found in (one.gain, one.gain_rate, one.js)
             ),
         )
+    return table
+
+
+def _empty_table(titles: "Sequence[str]") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(titles[0], overflow="fold")  # cut off, two long paths might look equal
+    for title in titles[1:]:
+        table.add_column(title, justify="right", no_wrap=True)
     return table
 
 

@@ -12,11 +12,11 @@ from cli.options import Json, track
 def models_command(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(help="Reasoner folders to list besides the embedded ones."),
+        typer.Argument(help="Reasoner or panel folders to list besides the embedded ones."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the embedded reasoners, and any folders given: kind, thoughts, samplers, fingerprint.
+    """List the embedded reasoners and panels, and any folders given: kind, samplers, fingerprint.
 
     `reproducible` is measured here, on this machine: `bits` if one seed gives the same bits in any
     batch, `tokens` if rounding may differ.
@@ -27,11 +27,14 @@ def models_command(
 
     gts models ./my-coconut --json
     """
-    from latent.zoo import embedded_models, resolve_model
+    from latent.zoo import embedded_models, embedded_panels, find_panel, resolve_model
 
+    given = {folder.name: find_panel(str(folder)) for folder in folders or ()}
     found = {name: folder for name, folder in embedded_models().items() if _has_base(folder)}
-    found |= {folder.name: resolve_model(str(folder)) for folder in folders or ()}
+    found |= {each.name: resolve_model(str(each)) for each in folders or () if not given[each.name]}
+    panels = embedded_panels() | {name: folder for name, folder in given.items() if folder}
     listed = [_describe(name, found[name]) for name in track(found, "checking")]
+    listed += [_describe_panel(name, folder) for name, folder in panels.items()]
     if as_json:
         typer.echo(json.dumps(listed, indent=2))
     else:
@@ -74,6 +77,21 @@ def _describe(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
+def _describe_panel(name: str, folder: Path) -> dict[str, Any]:
+    from latent.panel_file import read_panel
+
+    panel = read_panel(folder).panel
+    members = [{"member": one.label, "share": one.share} for one in panel.members]
+    return {
+        "name": name,
+        "kind": "panel",
+        "members": members,
+        "split": panel.split,
+        "sure": panel.sure,
+        "folder": str(folder),
+    }
+
+
 def _print(listed: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -89,6 +107,10 @@ def _print(listed: list[dict[str, Any]]) -> None:
     for title in ("name", "kind", "thoughts", "samplers", "reproducible", "fingerprint"):
         table.add_column(title)
     for model in listed:
+        if model["kind"] == "panel":
+            members = ", ".join(one["member"] for one in model["members"])
+            table.add_row(model["name"], "panel", "-", members, "-", "-")
+            continue
         names = map(sampler_spec, model["samplers"])
         table.add_row(
             model["name"],

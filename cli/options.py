@@ -98,12 +98,14 @@ def load_reasoner(model: str, device: str, dtype: str, threads: int | None) -> "
     return latent.load(model, device=device, dtype=dtype)
 
 
-def load_panel(model: str, device: str, dtype: str, threads: int | None) -> "ReasonerPanel":
+def load_panel(
+    model: str, device: str, dtype: str, threads: int | None, *, is_calibrated: bool = True
+) -> "ReasonerPanel":
     """Load the panel that --model names."""
     import latent
 
     _set_threads(threads)
-    return latent.load_panel(model, device=device, dtype=dtype)
+    return latent.load_panel(model, device=device, dtype=dtype, is_calibrated=is_calibrated)
 
 
 def load_solver(

@@ -32,8 +32,13 @@ def load(model: str, *, device: str = "auto", dtype: str = "auto") -> "Reasoner"
     return load_reasoner(folder, device=str(where), dtype=resolve_dtype(dtype, where))
 
 
-def load_panel(panel: str, *, device: str = "auto", dtype: str = "auto") -> "ReasonerPanel":
-    """Load an embedded panel by its name, or a panel folder, with all of its reasoners."""
+def load_panel(
+    panel: str, *, device: str = "auto", dtype: str = "auto", is_calibrated: bool = True
+) -> "ReasonerPanel":
+    """Load an embedded panel by its name, or a panel folder, with all of its reasoners.
+
+    With `is_calibrated=False` its calibration is left out, whether it fits or not.
+    """
     from latent.reasoner_panel import load_panel_files
 
-    return load_panel_files(panel, device=device, dtype=dtype)
+    return load_panel_files(panel, device=device, dtype=dtype, is_calibrated=is_calibrated)

@@ -128,7 +128,9 @@ class _MemberRun:
         )
 
 
-def load_panel_files(name_or_path: str, *, device: str, dtype: str) -> ReasonerPanel:
+def load_panel_files(
+    name_or_path: str, *, device: str, dtype: str, is_calibrated: bool
+) -> ReasonerPanel:
     """Load a panel's reasoners, each once, and its calibrations; see `latent.load_panel`."""
     folder = find_panel(name_or_path)
     if folder is None:
@@ -143,5 +145,7 @@ def load_panel_files(name_or_path: str, *, device: str, dtype: str) -> ReasonerP
         if path not in loaded:
             loaded[path] = load_reasoner(path, device=str(where), dtype=resolve_dtype(dtype, where))
     reasoners = [loaded[path] for path in files.reasoners]
-    panel = calibrated_panel(files, [reasoner.fingerprint for reasoner in reasoners])
+    panel = files.panel
+    if is_calibrated:
+        panel = calibrated_panel(files, [reasoner.fingerprint for reasoner in reasoners])
     return ReasonerPanel(panel, reasoners)

@@ -69,5 +69,7 @@ shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sam
 $(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
 	gts calibrate --model coconut-tiny --samplers gts --limit 400 \
 		--out $(zoo)/coconut-tiny/calibration.json
+	gts calibrate --model panel-tiny --limit 400 --budgets 1,2,4,8,16,32 \
+		--out $(zoo)/panel-tiny/calibration.json
 	for model in $(models) cot-tiny; do python -m trainer.evaluation.examples --model $$model || exit 1; done
 	touch $@

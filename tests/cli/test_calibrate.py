@@ -62,6 +62,13 @@ def test_a_calibrated_panel_solves_with_a_probability(
     assert [each.member for each in after.trajectories or ()] == labels * 2
     assert [each.member_index for each in after.trajectories or ()] == [-1, -1, 0, 0]
     assert [each.usage.trajectories for each in after.members or ()] == [2, 2]
+    text = (panel / FILE_NAME).read_text()
+    stale = json.loads(text)
+    stale["members"]["counting:gts"] = "0" * 64
+    (panel / FILE_NAME).write_text(json.dumps(stale))
+    assert "counting:gts has changed since it was calibrated" in gts(*ask)[2]
+    assert gts("calibrate", "--model", panel, *words)[0] == 0
+    assert (panel / FILE_NAME).read_text() == text
     code, _, err = gts("calibrate", "--model", panel, "--samplers", "gts", *words)
     assert (code, err.count("leave --samplers out")) == (2, 1)
 

@@ -95,6 +95,7 @@ def test_a_run_ends_with_a_table_and_the_path_of_the_report(
         (("--data", "nowhere"), "no such data file"),
         (("--data", "embedded:dev"), "embedded:dev is unknown"),
         (("--model", "nobody"), "neither embedded nor a folder"),
+        (("--model", "panel-tiny"), "leave --samplers out"),
         (("--device", "tpu"), "unknown device"),
     ],
 )
@@ -113,3 +114,27 @@ def test_bad_options_are_one_clear_line(
     assert said in err
     assert "Traceback" not in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_reasoner_without_samplers_is_refused(gts: Gts, model: Path, tmp_path: Path) -> None:
+    code, _, err = gts("evaluate", "--model", model, "--out", tmp_path / "out")
+    assert (code, err.count("say what to measure")) == (2, 1)
+
+
+def test_a_panel_is_measured_beside_its_members(
+    gts: Gts, model: Path, rows: Path, tmp_path: Path
+) -> None:
+    samplers = ("gaussian:1.0", "dropout:0.1")
+    members = [{"model": str(model), "sampler": sampler, "share": 1} for sampler in samplers]
+    panel = tmp_path / "both"
+    panel.mkdir()
+    described = {"format": 1, "members": members, "split": "fixed", "sure": 0.9}
+    (panel / "panel.json").write_text(json.dumps(described))
+    words = ("--data", rows, "--budget", 4, "--out", tmp_path / "out")
+    code, out, err = gts("evaluate", "-m", panel, *words)
+    assert (code, err) == (0, "")
+    assert "counting:dropout:0.1 alone" in out
+    assert "panel, adaptive" in out
+    assert "of its time" in out
+    code, out, _ = gts("evaluate", "-m", panel, *words, "--json")
+    assert json.loads(out)["data"]["rows"] == 4

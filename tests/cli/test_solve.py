@@ -133,6 +133,9 @@ def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None
     assert sorted(mine["samplers"]) == ["default", "other"]
     assert mine["fingerprint"] == fingerprint(folder)
     assert "gts:other" in gts("models", folder)[1]
+    panel = next(model for model in json.loads(out) if model["name"] == "panel-tiny")
+    members = ["coconut-tiny:gts", "codi-tiny:gts:accuracy", "cot-tiny:token:1.0"]
+    assert [each["member"] for each in panel["members"]] == members
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def calibrate_panel(
 ) -> tuple[PanelCalibration, ...]:
     """Fit every vote that the members allow, from the same trajectories, and write the file."""
     rows = held_out(run)
-    panel = replace(loaded.panel, calibrations=())
+    panel = loaded.panel
     prefixes = _prefixes(panel, run.budgets)
     with Progress(len(rows) * len(panel.members), 0, "calibrating") as progress:
         warn_of_few(rows, progress)

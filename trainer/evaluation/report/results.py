@@ -1,7 +1,7 @@
 """Writes or checks docs/results.md: `python -m trainer.evaluation.report.results [--check]`.
 
 Its text and docs/results/NAME.svg are generated from docs/results/NAME.json, each a summary.json that
-gts evaluate wrote.
+gts evaluate wrote; panels are in docs/results/panels.
 """
 
 import argparse
@@ -17,6 +17,13 @@ from typing import Any
 from latent.errors import GtsError, NotFoundError
 from trainer.evaluation.report.figures import pass_at_figure
 from trainer.evaluation.report.page import headline, render_page, write_file
+from trainer.evaluation.report.panels import (
+    PanelSummary,
+    panel_command,
+    panel_table,
+    panel_text,
+    read_panel_summary,
+)
 from trainer.evaluation.report.plotting import Drawing
 from trainer.evaluation.report.tables import NOTHING, Cell, Table, command, seed_table
 from trainer.evaluation.statistics import Interval
@@ -55,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         committed = _read(options.results)
-        text = results_text(committed, os.path.relpath(options.results, options.out.parent))
+        panels = sorted((options.results / "panels").glob("*.json"))
+        text = results_text(committed, os.path.relpath(options.results, options.out.parent), panels)
         if options.check:
             return _check(options.out, text, committed)
         for one in committed:
@@ -67,10 +75,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def results_text(committed: Sequence[_Committed], folder: str) -> str:
-    """The results in Markdown, a section for each run."""
+def results_text(committed: Sequence[_Committed], folder: str, panels: Sequence[Path] = ()) -> str:
+    """The results in Markdown, a section for each run and each panel."""
     sections = [_section(one.path.stem, one.run) for one in committed]
+    sections += [_panel_section(path.stem, read_panel_summary(path)) for path in panels]
     return render_page("results.md.j2", command=_COMMAND, folder=folder, sections=sections)
+
+
+def _panel_section(name: str, run: PanelSummary) -> dict[str, Any]:
+    return {
+        "name": name,
+        "text": _escaped(panel_text(run)),
+        "panel": panel_table(run),
+        "seeds": [],
+        "command": panel_command(run, f"runs/{name}"),
+    }
 
 
 def _section(name: str, run: Summary) -> dict[str, Any]:

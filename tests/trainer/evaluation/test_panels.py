@@ -1,0 +1,97 @@
+"""The evaluation of a panel: what is drawn, compared and written, and that it can be resumed."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from latent.errors import FormatError, MismatchError
+from latent.panel import Member, Panel, Place
+from latent.specs import SamplerSpec
+from tests.reasoners import QUESTIONS, make_counting_reasoner
+from tests.service.server import save_with_sampler
+from tests.trajectories import trajectory
+from trainer.evaluation.config import EvaluationConfig
+from trainer.evaluation.panel_measures import Asked, Times, summarise_panel
+from trainer.evaluation.panels import evaluate_panel
+from trainer.evaluation.report.panels import (
+    panel_command,
+    panel_table,
+    panel_text,
+    read_panel_summary,
+)
+
+PANEL = Panel("p", (Member("a", SamplerSpec("gts")), Member("b", SamplerSpec("gts"))), sure=0.6)
+
+
+def asked(truth: int, *answers: list[int]) -> Asked:
+    drawn = {
+        Place(member, index - 1): trajectory(index - 1, answer)
+        for member, own in enumerate(answers)
+        for index, answer in enumerate(own)
+    }
+    return Asked(Decimal(truth), drawn)
+
+
+def test_members_alone_have_the_whole_budget_and_the_panel_divides_it() -> None:
+    # a is right alone, b is not; together, with one deterministic and one sampled each, b decides.
+    questions = [asked(7, [8, 7, 7, 7, 8], [8, 8, 8, 7, 7]), asked(7, [7] * 5, [7] * 5)]
+    times = [Times(2.0, 1.0), Times(2.0, 1.0)]
+    config = {"seed": 0, "budget": 4}
+    found = summarise_panel(
+        PANEL, questions, 4, times, seconds={"a:gts": 0.1, "b:gts": 0.2}, config=config, data={}
+    )
+    right = {label: one["accuracy"]["value"] for label, one in found["members"].items()}
+    assert right == {"a:gts": 1.0, "b:gts": 0.5}
+    assert found["members"]["a:gts"]["deterministic"]["value"] == 0.5
+    fixed, adaptive = found["panels"]["fixed"], found["panels"]["adaptive"]
+    assert fixed["accuracy"]["value"] == 0.5
+    assert fixed["less"]["a:gts"]["value"] == -0.5
+    assert fixed["trajectories"] == {"a:gts": 2.0, "b:gts": 2.0}
+    # a's two agree on the second question, which is certain enough; on the first they do not.
+    assert adaptive["trajectories"] == {"a:gts": 2.0, "b:gts": 1.0}
+    assert found["time"]["ratio"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+    assert found["one_right"]["value"] == 1.0
+
+
+@pytest.fixture
+def panel(tmp_path: Path) -> Path:
+    folder = save_with_sampler(make_counting_reasoner(), tmp_path / "counting")
+    members = [
+        {"model": str(folder), "sampler": sampler, "share": 1}
+        for sampler in ("gts", "gaussian:1.0")
+    ]
+    (tmp_path / "both").mkdir()
+    described = {"format": 1, "members": members, "split": "adaptive", "sure": 0.9}
+    (tmp_path / "both" / "panel.json").write_text(json.dumps(described))
+    rows = [{"question": f"{QUESTIONS[0]} {n}", "answer": n} for n in range(4)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_a_run_is_resumed_and_its_summary_is_read(panel: Path) -> None:
+    config = EvaluationConfig(
+        model=str(panel / "both"), data=str(panel / "data.jsonl"), samplers=(), budget=4
+    )
+    out = panel / "out"
+    whole = evaluate_panel(config, out)
+    lines = (out / "members.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) == 2 * 4
+    (out / "members.jsonl").write_text("".join(lines[:3]) + lines[3][:20])
+    again = evaluate_panel(config, out)
+    for each in (whole, again):
+        del each["time"], each["members"]  # times differ
+    assert again == whole
+    run = read_panel_summary(out / "summary.json")
+    assert [row[0].text for row in panel_table(run).rows][-1] == "panel, added shares"
+    assert "With a budget of 4 for 4 questions" in panel_text(run)
+    assert panel_command(run, "runs/x").endswith("--budget 4 --seed 0 --out runs/x")
+    with pytest.raises(MismatchError, match="budget = 4, not 8"):
+        evaluate_panel(EvaluationConfig(config.model, config.data, (), budget=8), out)
+    (out / "members.jsonl").write_text("{}\n")
+    with pytest.raises(FormatError, match="line 1 is no result"):
+        evaluate_panel(config, out)
+    (out / "summary.json").write_text('{"version": 1}')
+    with pytest.raises(FormatError, match="not a panel's summary"):
+        read_panel_summary(out / "summary.json")

@@ -1,0 +1,207 @@
+"""Evaluates a panel: each member alone with the whole budget, and all together under both splits.
+
+Members are rolled out once, question by question; the splits are computed from the same trajectories.
+Only their time is measured apart, on a few questions that both splits solve in turn.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+import latent
+from latent.answers import show_answer
+from latent.errors import FormatError, InputError
+from latent.files import write_json
+from latent.noise import derive_seed
+from latent.panel import Place
+from latent.reasoner_panel import ReasonerPanel
+from latent.rollout import Ask, rollout
+from latent.trajectory import DETERMINISTIC, Trajectory
+from trainer.data.sources import Malformed, Placed, load_dataset
+from trainer.evaluation.config import EvaluationConfig
+from trainer.evaluation.panel_measures import Asked, Times, summarise_panel
+from trainer.evaluation.records import EvaluationFolder, first_error
+from trainer.runs.output_folder import claimed
+from trainer.runs.progress import Progress
+
+__all__ = ["MemberRecord", "evaluate_panel"]
+
+_TIMED = 200  # questions that both splits solve, for their time
+
+
+@dataclass(frozen=True)
+class MemberRecord:
+    """One line of members.jsonl: a member's trajectories of a question, the deterministic one first."""
+
+    member: str
+    index: int
+    truth: str
+    answers: list[str | None]
+    logprobs: list[float]
+    tokens: int
+    prompt_tokens: int
+    seconds: float  # of the processor, all trajectories together
+
+
+_RECORD = TypeAdapter(MemberRecord)
+
+
+def evaluate_panel(config: EvaluationConfig, out: Path) -> dict[str, Any]:
+    """Draw what is missing in `out` and write the summary there."""
+    loaded = latent.load_panel(config.model, device=config.device)
+    data = load_dataset(config.data, config.limit)
+    rows, malformed = _fitting(loaded, data.rows)
+    folder = EvaluationFolder(out)
+    identity = {
+        "panel members": loaded.panel.labels,
+        "fingerprints": [reasoner.fingerprint for reasoner in loaded.reasoners],
+        "data": data.name,
+        "limit": config.limit,
+        "budget": config.budget,
+        "seed": config.seed,
+    }
+    with claimed(out, "an evaluation", is_first=True):
+        folder.check(identity)
+        folder.begin(identity)
+        records = _draw(loaded, rows, config, out / "members.jsonl")
+        times = _time(loaded, rows, config)
+        summary = summarise_panel(
+            loaded.panel,
+            _asked(loaded, rows, records),
+            config.budget,
+            times,
+            seconds={
+                label: sum(one.seconds for one in records if one.member == label)
+                / sum(len(one.answers) for one in records if one.member == label)
+                for label in loaded.panel.labels
+            },
+            config=config.to_json(),
+            data={
+                "name": data.name,
+                "rows": len(rows),
+                "malformed": [{"line": row.line, "reason": row.reason} for row in malformed],
+            },
+        )
+        write_json(out / "summary.json", summary)
+    return summary
+
+
+def _fitting(
+    loaded: ReasonerPanel, rows: Sequence[Placed]
+) -> tuple[dict[int, Placed], list[Malformed]]:
+    """The questions that every member can be asked, by the number of their row, and the others."""
+    fitting, refused = {}, []
+    for number, placed in enumerate(rows):
+        try:
+            for reasoner in loaded.reasoners:
+                reasoner.encode(placed.row.question)
+            fitting[number] = placed
+        except InputError as error:
+            refused.append(Malformed(placed.line, str(error), placed.unit))
+    if not fitting:
+        raise FormatError(f"no question can be asked of all members ({refused[0]})")
+    return fitting, refused
+
+
+def _draw(
+    loaded: ReasonerPanel, rows: dict[int, Placed], config: EvaluationConfig, path: Path
+) -> list[MemberRecord]:
+    """Roll out every member on the questions that `path` lacks, the longest first; append to it."""
+    known = {(one.member, one.index): one for one in _read(path)}
+    chunk_size = max(1, config.lanes // (1 + config.budget))
+    total = len(rows) * len(loaded.panel.members)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        path.open("a", encoding="utf-8") as file,
+        Progress(total, len(known), "evaluating") as progress,
+    ):
+        for label, reasoner, sampler in zip(
+            loaded.panel.labels, loaded.reasoners, loaded.samplers, strict=True
+        ):
+            prompts = {n: reasoner.encode(placed.row.question) for n, placed in rows.items()}
+            lacking = [number for number in rows if (label, number) not in known]
+            lacking.sort(key=lambda number: (-len(prompts[number]), number))
+            is_sampling = sampler.spec.kind != "deterministic"
+            indices = (DETERMINISTIC, *range(config.budget if is_sampling else 0))
+            for first in range(0, len(lacking), chunk_size):
+                chunk, started = lacking[first : first + chunk_size], time.process_time()
+                asks = [
+                    Ask(prompts[n], derive_seed(config.seed, "evaluation", n), indices)
+                    for n in chunk
+                ]
+                done = rollout(reasoner, sampler, asks, lane_limit=config.lanes)
+                seconds = (time.process_time() - started) / len(chunk)
+                for number, result in zip(chunk, done, strict=True):
+                    drawn = result.trajectories
+                    record = MemberRecord(
+                        member=label,
+                        index=number,
+                        truth=rows[number].row.answer,
+                        answers=[show_answer(each.answer) for each in drawn],
+                        logprobs=[round(each.logprob, 6) for each in drawn],
+                        tokens=sum(len(each.tokens) for each in drawn[1:]),
+                        prompt_tokens=len(prompts[number]),
+                        seconds=round(seconds, 6),
+                    )
+                    known[label, number] = record
+                    file.write(json.dumps(vars(record), separators=(",", ":")) + "\n")
+                file.flush()
+                progress.show(len(known), {"member": label})
+    return [known[label, number] for label in loaded.panel.labels for number in rows]
+
+
+def _read(path: Path) -> list[MemberRecord]:
+    """Read the complete lines of a part that was written before."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    complete = text[: text.rfind("\n") + 1]
+    if complete != text:
+        path.write_text(complete, encoding="utf-8")
+    records = []
+    for number, line in enumerate(complete.splitlines(), start=1):
+        try:
+            records.append(_RECORD.validate_json(line))
+        except ValidationError as error:
+            raise FormatError(
+                f"{path}, line {number} is no result: {first_error(error)}"
+            ) from error
+    return records
+
+
+def _asked(
+    loaded: ReasonerPanel, rows: dict[int, Placed], records: Sequence[MemberRecord]
+) -> list[Asked]:
+    """The drawn trajectories by question."""
+    numbers = {label: number for number, label in enumerate(loaded.panel.labels)}
+    drawn: dict[int, dict[Place, Trajectory]] = {number: {} for number in rows}
+    for one in records:
+        for index, (answer, logprob) in enumerate(
+            zip(one.answers, one.logprobs, strict=True), start=DETERMINISTIC
+        ):
+            read = None if answer is None else Decimal(answer)
+            place = Place(numbers[one.member], index)
+            drawn[one.index][place] = Trajectory(index, "", read, logprob, (), (), None)
+    return [Asked(Decimal(rows[number].row.answer), drawn[number]) for number in rows]
+
+
+def _time(loaded: ReasonerPanel, rows: dict[int, Placed], config: EvaluationConfig) -> list[Times]:
+    """Processor seconds of both splits on the first questions, in turn: both meet the same load."""
+    splits = {
+        split: ReasonerPanel(replace(loaded.panel, split=split), loaded.reasoners)
+        for split in ("fixed", "adaptive")
+    }
+    times = []
+    for number, placed in list(rows.items())[:_TIMED]:
+        seconds = {}
+        for split, panel in splits.items():
+            started = time.process_time()
+            seed = derive_seed(config.seed, "evaluation", number)
+            panel.solve(placed.row.question, budget=config.budget, seed=seed)
+            seconds[split] = time.process_time() - started
+        times.append(Times(**seconds))
+    return times
