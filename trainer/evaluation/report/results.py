@@ -86,6 +86,7 @@ def _panel_section(name: str, run: PanelSummary) -> dict[str, Any]:
     return {
         "name": name,
         "text": _escaped(panel_text(run)),
+        "table": None,  # nor is there a figure
         "panel": panel_table(run),
         "seeds": [],
         "command": panel_command(run, f"runs/{name}"),
@@ -100,6 +101,7 @@ def _section(name: str, run: Summary) -> dict[str, Any]:
         "name": name,
         "text": _escaped(headline(run)) + left_out,
         "table": _table(run) if run.sampling else None,
+        "panel": None,
         "seeds": [
             (_escaped(one.note), replace(one, head=(one.title, *one.head[1:]))) for one in seeds
         ],
