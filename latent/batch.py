@@ -80,7 +80,7 @@ class LaneBatch:
                 width=reasoner.width,
                 layers=reasoner.layer_count,
                 heads=reasoner.head_count,
-                positions=self.cache.longest + step + 1,
+                positions=self.cache.positions(step + 1),
             ),
             dtype=reasoner.dtype,
         )

@@ -35,10 +35,8 @@ class DropoutMasks:
         dtype: torch.dtype,
     ) -> None:
         one = torch.ones((), dtype=dtype, device=is_dropping.device)
-        # (T, 1, 1): what lanes that keep a number multiply it by, and those that drop it.
-        self._kept = torch.where(is_dropping, one / (1.0 - probability), one)[:, None, None]
-        self._dropped = torch.where(is_dropping, torch.zeros_like(one), one)[:, None, None]
-        drawn = noise.exceed(step, addresses, probability)
+        self._scale = torch.where(is_dropping, one / (1.0 - probability), one)[:, None, None]
+        drawn = noise.exceed(step, tuple(addresses), probability, is_dropping)
         self._is_kept = {
             (each.site, each.layer): part for each, part in zip(addresses, drawn, strict=True)
         }
@@ -56,7 +54,7 @@ class DropoutMasks:
         return self._mask(Site.ATTENTION, layer)
 
     def _mask(self, site: Site, layer: int) -> torch.Tensor:
-        return torch.where(self._is_kept[site, layer], self._kept, self._dropped)
+        return self._is_kept[site, layer].to(self._scale.dtype).mul_(self._scale)
 
 
 def addresses_of(

@@ -145,10 +145,10 @@ class LaneCache(Cache):
         self.used = 0
         self.suffix_bias: torch.Tensor | None = None
 
-    @property
-    def longest(self) -> int:
-        """Padded length of the longest prompt."""
-        return max(bucket.prompt_kv.shape[4] for bucket in self._buckets)
+    def positions(self, used: int) -> int:
+        """Length of the longest prompt, with its padding, or with `used` slots of suffix if more."""
+        longest = max(bucket.prompt_kv.shape[4] for bucket in self._buckets)
+        return max(longest, max(self._lengths) + used)
 
     @property
     def prompt_bytes(self) -> int:
@@ -213,7 +213,7 @@ class LaneCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions are always passed in, so this is never the source of one."""
-        return self.longest + self.used
+        return self.positions(self.used)
 
     def attend(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
         """Attend from every lane (T, query heads, d) to its prompt and its suffix: same shape."""

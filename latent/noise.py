@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -140,17 +141,24 @@ class LaneNoise:
     ) -> torch.Tensor:
         """Draw uniforms in (0, 1): (T, rows, columns), float64."""
         address = Address(site, columns, layer, rows)
-        block, place = _counters([address], self._lanes.device)
+        block, place = _counters((address,), self._lanes.device)
         words = self._encrypt(slice(None), block, torch.full_like(block[:1], step), place)
         drawn = (torch.stack(words, dim=-1).double() + 0.5) * 2.0**-32  # (T, rows·blocks, 4)
         return drawn.view(len(self._lanes), rows, -1)[..., :columns]
 
     def exceed(
-        self, step: int, addresses: Sequence[Address], probability: float
+        self,
+        step: int,
+        addresses: tuple[Address, ...],
+        probability: float,
+        is_asked: torch.Tensor,
     ) -> list[torch.Tensor]:
-        """Whether the uniforms at each of a step's addresses are ≥ p: bool (T, rows, columns) each."""
+        """Whether the uniforms at each of a step's addresses are ≥ p: bool (T, rows, columns) each.
+
+        Lanes that are not in `is_asked` (T,) get yes everywhere.
+        """
         # (word + ½)·2⁻³² ≥ p; both sides times 2³² are exact.
-        threshold = math.ceil(probability * 2.0**32 - 0.5)
+        threshold = is_asked.long()[:, None] * math.ceil(probability * 2.0**32 - 0.5)
         block, place = _counters(addresses, self._lanes.device)
         at = torch.full_like(block[:1], step)
         found = torch.empty(
@@ -158,7 +166,7 @@ class LaneNoise:
         )
         for lanes in self._chunks(len(block)):
             for number, word in enumerate(self._encrypt(lanes, block, at, place)):
-                found[lanes, :, number] = word >= threshold
+                found[lanes, :, number] = word >= threshold[lanes]
         parts = torch.split(found, [each.rows * each.blocks for each in addresses], dim=1)
         return [
             part.reshape(len(found), each.rows, each.blocks * 4)[..., : each.columns]
@@ -183,8 +191,9 @@ class LaneNoise:
         return [torch.from_numpy(word) for word in philox(counter, (low.numpy(), high.numpy()))]
 
 
+@lru_cache(maxsize=256)
 def _counters(
-    addresses: Sequence[Address], device: torch.device
+    addresses: tuple[Address, ...], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """First and last word of the counters of addresses, in order: (M,) each."""
     blocks, places = [], []

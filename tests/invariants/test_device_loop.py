@@ -74,13 +74,14 @@ def test_tensors_and_arrays_give_the_same_integers() -> None:
 
 def test_the_numbers_of_a_step_are_those_drawn_one_site_at_a_time() -> None:
     noise = LaneNoise((5, 2**62, 9), (0, 3, -1))
-    addresses = [
+    addresses = (
         Address(Site.EMBEDDING, 30),
         Address(Site.ATTENTION, 21, layer=1, rows=3),
         Address(Site.MLP_RESIDUAL, 30, layer=1),
-    ]
-    for address, found in zip(addresses, noise.exceed(4, addresses, 0.3), strict=True):
+    )
+    is_asked = torch.tensor([True, False, True])
+    for address, found in zip(addresses, noise.exceed(4, addresses, 0.3, is_asked), strict=True):
         drawn = noise.uniform(
             4, address.site, address.columns, layer=address.layer, rows=address.rows
         )
-        assert torch.equal(found, drawn >= 0.3)
+        assert torch.equal(found, (drawn >= 0.3) | ~is_asked[:, None, None])
