@@ -39,6 +39,7 @@ __all__ = ["Engine"]
 _log = logging.getLogger("gts.engine")
 
 _MAX_STRIKES = 2  # deaths of a worker while a job was alone on it
+_LEAD_SECONDS, _LEAD_SHARE = 0.02, 0.1  # before the expected end of a round, when the next is sent
 _HANG_FACTOR = 20  # a round that takes so many times its estimate is considered hung
 
 
@@ -115,13 +116,40 @@ class Engine:
         """Postprocess what a device reports, then schedule and run a round on every idle device."""
         if event is not None:
             self._postprocess(event)
+        begun = set() if event is None else {event.device}  # a round, perhaps
         for device in self._pool.idle_devices:
             round = self._scheduler.next_round(device)
             if round is None:
                 break
-            expected = self._scheduler.expected_seconds(round)
-            hang_seconds = max(self._settings.hang_seconds, _HANG_FACTOR * expected)
-            self._pool.run(device, round, hang_seconds)
+            self._run(device, round)
+            begun.add(device)
+        for device in begun:
+            self._plan_next(device)
+
+    def _run(self, device: int, round: RoundTask) -> None:
+        expected = self._scheduler.expected_seconds(round)
+        hang_seconds = max(self._settings.hang_seconds, _HANG_FACTOR * expected)
+        self._pool.run(device, round, hang_seconds)
+
+    def _plan_next(self, device: int) -> None:
+        """Send a device the next round a moment before the one that it begins now should end.
+
+        So it does not wait while this process takes results in, and what is asked meanwhile is in
+        the next round. A round of unknown length has none behind it.
+        """
+        round = self._pool.running_round(device)
+        if round is None or not self._pool.is_last(device, round):
+            return
+        if expected := self._scheduler.expected_seconds(round):
+            wait = max(0.0, expected - max(_LEAD_SECONDS, _LEAD_SHARE * expected))
+            asyncio.get_running_loop().call_later(wait, self._run_behind, device, round)
+
+    def _run_behind(self, device: int, round: RoundTask) -> None:
+        if not self._pool.is_last(device, round):
+            return
+        behind = self._scheduler.next_round(device)
+        if behind is not None:
+            self._run(device, behind)
 
     def _postprocess(self, event: Event) -> None:
         match event.outcome:
@@ -165,10 +193,13 @@ class Engine:
             self._fail(hopeless.whole, WorkerError("the device has no room for this question"))
 
     def _on_lost(self, rounds: Sequence[RoundTask]) -> None:
-        """Run what was in flight again, each job alone; a job that was so already gets a strike."""
+        """Run what was in flight again; what ran, each job alone, and one that was so gets a strike."""
         self._metrics.restarts.inc()
-        for round in rounds:
+        for number, round in reversed(list(enumerate(rounds))):
             for task in round.tasks:
+                if number > 0:  # it was waiting behind the one that ran
+                    self._scheduler.put_back(task)
+                    continue
                 job = self._scheduler.jobs.get(task.job_id)
                 if job is not None and job.is_alone:
                     job.strikes += 1

@@ -79,6 +79,18 @@ class Job:
         return (self,)
 
     @property
+    def seconds_left(self) -> float | None:
+        """Time until its deadline, or that of its panel; None without one."""
+        if self.whole.deadline_ms is None:
+            return None
+        return self.whole._created + self.whole.deadline_ms / 1e3 - time.monotonic()
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether lanes of it are finished, of which it could be answered."""
+        return bool(self._done)
+
+    @property
     def is_whole(self) -> bool:
         """Whether its lanes must run in one round, which it then has for itself."""
         return self.kind != "solve"

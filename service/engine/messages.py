@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from latent.trajectory import Timing, Trajectory
 
 __all__ = [
@@ -87,6 +89,38 @@ class LaneReport:
     timing: Timing
     snr: tuple[float, ...] | None = None  # per thought
     findings: Mapping[str, Any] | None = None  # of a diagnosis or a trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send lanes as arrays, and each text once: objects take the API process longer to read."""
+        texts: dict[tuple[Any, ...], int] = {}
+        codes = [
+            texts.setdefault((each.text, each.answer, each.answer_start), len(texts))
+            for each in self.trajectories
+        ]
+        finals = [each.final_thought for each in self.trajectories]
+        arrays = (
+            np.array([each.index for each in self.trajectories], np.int32),
+            np.array(codes, np.int32),
+            np.array([each.logprob for each in self.trajectories], np.float64),
+            np.array(self.answer_tokens, np.int32),
+            None if any(final is None for final in finals) else np.array(finals),
+        )
+        rest = (self.prompt_tokens, self.timing, self.snr, self.findings)
+        return _unpack, (arrays, tuple(texts), rest)
+
+
+def _unpack(
+    arrays: tuple[Any, ...], texts: tuple[tuple[Any, ...], ...], rest: tuple[Any, ...]
+) -> LaneReport:
+    indices, codes, logprobs, counts, finals = arrays
+    trajectories = []
+    for row, (index, code, logprob) in enumerate(
+        zip(indices.tolist(), codes.tolist(), logprobs.tolist(), strict=True)
+    ):
+        text, answer, start = texts[code]
+        final = None if finals is None else finals[row]
+        trajectories.append(Trajectory(index, text, answer, logprob, (), (), start, final))
+    return LaneReport(tuple(trajectories), tuple(counts.tolist()), *rest)
 
 
 @dataclass(frozen=True)

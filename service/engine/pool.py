@@ -8,8 +8,9 @@ It decides nothing about rounds: it runs what it is given, and reports every out
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -29,8 +30,8 @@ _STUCK_STARTS, _STUCK_SECONDS = 3, 60.0  # failed starts in a row, and with no w
 class Event:
     """What happened on a device, with the rounds that it ended.
 
-    `Ready`: an idle worker is there. `lost`: the worker is gone, and its rounds with it; another
-    is being started. `stuck`: starting one has failed too often.
+    `Ready`: an idle worker is there. `lost`: the worker is gone, and its rounds with it, first the
+    one that it ran; another is being started. `stuck`: starting one has failed too often.
     """
 
     device: int
@@ -40,7 +41,7 @@ class Event:
 
 @dataclass
 class _Device:
-    """One device: its present worker process, the round that it runs, and its spare."""
+    """One device: its present worker process, the rounds that it was sent, and its spare."""
 
     index: int
     config: WorkerConfig
@@ -50,17 +51,19 @@ class _Device:
     spare_ready: Ready | None = None  # once the spare has loaded
     spare_alarm: asyncio.TimerHandle | None = None  # of the spare's start
     failed_spares: int = 0  # in a row
-    round: RoundTask | None = None
+    # The one that runs and the one behind it, with the seconds after which they are considered hung.
+    rounds: deque[tuple[RoundTask, float]] = field(default_factory=deque)
     alarm: asyncio.TimerHandle | None = None  # of the start or the round that is under way
     deaths_in_a_row: int = 0
     failed_starts: int = 0
 
-    def take_round(self) -> tuple[RoundTask, ...]:
-        """Make it idle; return what it ran."""
+    def take_rounds(self) -> tuple[RoundTask, ...]:
+        """Make it idle; return what it was sent, the one that ran first."""
         if self.alarm is not None:
             self.alarm.cancel()
-        round, self.round = self.round, None
-        return () if round is None else (round,)
+        taken = tuple(round for round, _ in self.rounds)
+        self.rounds.clear()
+        return taken
 
 
 class Pool:
@@ -90,12 +93,21 @@ class Pool:
     @property
     def running_lanes(self) -> int:
         """Lanes on the devices now."""
-        return sum(device.round.lanes for device in self._devices if device.round is not None)
+        return sum(device.rounds[0][0].lanes for device in self._devices if device.rounds)
 
     @property
     def idle_devices(self) -> list[int]:
         """Devices whose worker waits for a round."""
-        return [each.index for each in self._devices if each.is_ready and each.round is None]
+        return [each.index for each in self._devices if each.is_ready and not each.rounds]
+
+    def running_round(self, device: int) -> RoundTask | None:
+        """The round that a device runs."""
+        rounds = self._devices[device].rounds
+        return rounds[0][0] if rounds else None
+
+    def is_last(self, device: int, round: RoundTask) -> bool:
+        """Whether the device runs this round, and none waits behind it."""
+        return [each.round_id for each, _ in self._devices[device].rounds] == [round.round_id]
 
     async def start(self) -> None:
         """Start the workers, once; return when all are warm, or raise why the first one failed."""
@@ -119,12 +131,16 @@ class Pool:
                     process.kill()
 
     def run(self, device: int, round: RoundTask, hang_seconds: float) -> None:
-        """Run a round on an idle device; after `hang_seconds` its worker is replaced."""
+        """Send a device a round, which runs now or behind the one that runs.
+
+        Its worker is replaced if it takes `hang_seconds`.
+        """
         chosen = self._devices[device]
         assert chosen.process is not None
-        chosen.round = round
+        chosen.rounds.append((round, hang_seconds))
         chosen.process.send(round)
-        self._set_alarm(chosen, hang_seconds)
+        if len(chosen.rounds) == 1:
+            self._set_alarm(chosen, hang_seconds)
 
     def _spawn(self, device: _Device) -> None:
         if self._is_closed:
@@ -206,10 +222,15 @@ class Pool:
             return  # from a worker that was replaced
         if isinstance(message, Ready):
             self._on_ready(device, message)
-        elif device.round is not None and message.round_id == device.round.round_id:
+        elif device.rounds and message.round_id == device.rounds[0][0].round_id:
             if isinstance(message, RoundReport):
                 device.deaths_in_a_row = 0
-            self._on_event(Event(device.index, message, device.take_round()))
+            if device.alarm is not None:
+                device.alarm.cancel()
+            ended, _ = device.rounds.popleft()
+            if device.rounds:
+                self._set_alarm(device, device.rounds[0][1])
+            self._on_event(Event(device.index, message, (ended,)))
 
     def _on_spare_ready(self, device: _Device, message: Ready) -> None:
         if message.failure is not None:  # its death, which follows, is counted
@@ -225,7 +246,7 @@ class Pool:
             if not self._end_start(message.failure):
                 _log.error("worker cannot start: %s", message.failure)
             return
-        device.take_round()  # cancels that alarm
+        device.take_rounds()  # cancels that alarm
         device.is_ready = True
         _log.info("worker ready", extra={"pid": message.pid, "device": message.device})
         if all(each.is_ready for each in self._devices):
@@ -259,7 +280,7 @@ class Pool:
         device.failed_starts = 0 if was_ready else device.failed_starts + 1
         if was_ready or self.is_ready:
             self._last_ready = time.monotonic()
-        lost = device.take_round()
+        lost = device.take_rounds()
         if self._end_start(f"a worker {what} while it was starting; see the log"):
             return
         pause = _RESTART_SECONDS[min(device.deaths_in_a_row, len(_RESTART_SECONDS) - 1)]

@@ -6,6 +6,7 @@ from itertools import count
 
 from service.engine.job import BLOCK, Job
 from service.engine.messages import Group, RoundTask, Task
+from service.engine.speed import Speed
 
 __all__ = ["Scheduler"]
 
@@ -13,8 +14,12 @@ Flow = tuple[str, str]  # kind of work, model: few, so that no client can make n
 
 _FIRST_LANES = 2 * BLOCK  # in the first round of a group, whose speed is not known yet
 _UNKNOWN_SPEED = 0.01  # seconds per lane, until a group's first round is measured
-_SPEED_DECAY = 0.8  # of the moving average of seconds per lane
 _MAX_SPEEDS = 64  # bounds the table: sampler specs come from requests
+_KNEE = (
+    0.95  # larger rounds than those that have this share of the greatest speed are of little use
+)
+_SMALL_SHARE = 0.75  # of a round, for budgets below a block, which then wait for no other
+_DEADLINE_SHARE = 0.8  # of the time that is left, for the round that should be in time
 
 
 class Scheduler:
@@ -31,7 +36,7 @@ class Scheduler:
         self.jobs: dict[str, Job] = {}  # by id; the one served longest ago first
         self._max_lane_limit, self._round_seconds = lane_limit, round_seconds
         self._lane_limits = [lane_limit] * devices
-        self._seconds_per_lane: dict[Group, float] = {}
+        self._speeds: dict[Group, Speed] = {}
         self._virtual_times: dict[Flow, float] = {}
         self._virtual_now = 0.0  # the virtual time at which the latest round was taken
         self._round_ids = count()
@@ -56,13 +61,13 @@ class Scheduler:
         lanes: Counter[Group] = Counter()
         for job in self.jobs.values():
             lanes[job.group] += len(job.pending)
-        speeds = self._seconds_per_lane
-        seconds = sum(n * speeds.get(group, _UNKNOWN_SPEED) for group, n in lanes.items())
+        seconds = sum(self._per_lane(group) * n for group, n in lanes.items())
         return seconds / len(self._lane_limits)
 
     def expected_seconds(self, round: RoundTask) -> float:
         """Estimate how long a round takes; 0 if its group has not run yet."""
-        return self._seconds_per_lane.get(round.group, 0.0) * round.lanes
+        speed = self._speeds.get(round.group)
+        return 0.0 if speed is None else speed.seconds(round.lanes)
 
     def add(self, job: Job) -> None:
         """Take a job in, behind those that wait."""
@@ -99,7 +104,7 @@ class Scheduler:
         }
         flow = min(starts, key=lambda each: starts[each])
         round = self._take(_members(flows[flow]), device)
-        seconds = self._seconds_per_lane.get(round.group, _UNKNOWN_SPEED) * round.lanes
+        seconds = self._per_lane(round.group) * round.lanes
         self._virtual_now = starts[flow]
         self._virtual_times[flow] = starts[flow] + seconds
         return round
@@ -110,11 +115,11 @@ class Scheduler:
         if seconds is None:
             return
         # A few lanes take about as long as a block, so they say nothing about the speed of many.
-        measured = seconds / max(round.lanes, BLOCK)
-        before = self._seconds_per_lane.pop(round.group, measured)
-        self._seconds_per_lane[round.group] = _SPEED_DECAY * before + (1 - _SPEED_DECAY) * measured
-        if len(self._seconds_per_lane) > _MAX_SPEEDS:
-            del self._seconds_per_lane[next(iter(self._seconds_per_lane))]
+        speed = self._speeds.pop(round.group, None) or Speed()
+        speed.learn(max(round.lanes, BLOCK), seconds)
+        self._speeds[round.group] = speed
+        if len(self._speeds) > _MAX_SPEEDS:
+            del self._speeds[next(iter(self._speeds))]
 
     def out_of_memory(self, device: int, round: RoundTask) -> tuple[int, Job | None]:
         """Halve the lanes at once and put the lanes back for rounds of that size.
@@ -139,7 +144,14 @@ class Scheduler:
         if jobs[0].is_whole:
             taken[jobs[0].job_id] = jobs[0].take(len(jobs[0].pending))
         else:
-            room, queue = min(self._round_size(device, group), at_once), deque(jobs)
+            size = min(self._round_size(device, group), at_once)
+            jobs, size = self._in_time(jobs, size)
+            small, room = [], int(size * _SMALL_SHARE)
+            for job in sorted(jobs, key=lambda each: len(each.pending)):
+                if len(job.pending) < BLOCK and len(job.pending) <= room:
+                    small.append(job)
+                    room -= len(job.pending)
+            queue, room = deque([*small, *(job for job in jobs if job not in small)]), size
             while queue and room > 0:
                 job = queue.popleft()
                 lanes = job.take(min(BLOCK, room, len(job.pending)))
@@ -154,12 +166,46 @@ class Scheduler:
         return RoundTask(next(self._round_ids), group, tasks, at_once)
 
     def _round_size(self, device: int, group: Group) -> int:
-        """Bound a round by the device's lanes and by its time, since it is not interrupted."""
-        speed = self._seconds_per_lane.get(group)
+        """Bound a round by the device's lanes, by its time, since it is not interrupted, and by use."""
+        speed, limit = self._speeds.get(group), self._lane_limits[device]
         if speed is None:
-            return min(self._lane_limits[device], _FIRST_LANES)
-        in_time = int(self._round_seconds / speed) // BLOCK * BLOCK
-        return max(BLOCK, min(self._lane_limits[device], in_time))
+            return min(limit, _FIRST_LANES)
+        in_time = _blocks(speed.lanes(self._round_seconds))
+        return max(BLOCK, int(min(limit, in_time, speed.knee(_KNEE, BLOCK))))
+
+    def _in_time(self, jobs: Sequence[Job], size: int) -> tuple[Sequence[Job], int]:
+        """Jobs and size of a round that ends before the deadlines of the jobs in it, which come first.
+
+        A job with finished lanes that no further block would reach in time is left out: it will be
+        answered with what it has. One with none is tried with a block.
+        """
+        speed = self._speeds.get(jobs[0].group)
+        hurried = [job for job in jobs if job.seconds_left is not None]
+        if speed is None or not hurried:
+            return jobs, size
+        left = {job.job_id: job.seconds_left or 0.0 for job in hurried}
+        fits = {
+            name: _blocks(speed.lanes(_DEADLINE_SHARE * left[name]))
+            for name in sorted(left, key=lambda name: left[name])
+        }
+        late = {name for name, lanes in fits.items() if lanes < BLOCK}
+        spared = [job for job in jobs if job.job_id not in late or not job.has_finished]
+        if not spared:
+            return jobs, size
+        kept = {job.job_id: job for job in spared}
+        first = [kept[name] for name in fits if name in kept and name not in late]
+        rest = [job for job in spared if job not in first]
+        # A deadline that nothing can meet must not make the others' rounds small.
+        return [*first, *rest], max(BLOCK, min([size, *(fits[job.job_id] for job in first)]))
+
+    def _per_lane(self, group: Group) -> float:
+        speed = self._speeds.get(group)
+        return _UNKNOWN_SPEED if speed is None else speed.per_lane
+
+
+def _blocks(lanes: float) -> int:
+    """As many lanes in whole blocks."""
+    return int(lanes) // BLOCK * BLOCK
 
 
 def _members(waiting: Sequence[Job]) -> list[Job]:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from service.engine.job import BLOCK, Job
-from service.engine.messages import RoundTask
+from service.engine.messages import RoundTask, Task
 from service.engine.scheduler import Scheduler
 
 
@@ -229,3 +229,54 @@ def test_a_job_that_does_not_fit_the_smallest_round_alone_is_named() -> None:
     made = schedule(hopeless)
     assert made.out_of_memory(0, next_round(made)) == (BLOCK, hopeless)
     assert made.next_round(0) is None, "its lanes do not come back"
+
+
+def with_speed(*jobs: Job) -> Scheduler:
+    """A scheduler that has seen 16 lanes take 100 ms and 256 take 580."""
+    made = Scheduler(1, 256, 0.5)
+    group = jobs[0].group
+    for lanes, seconds in ((16, 0.1), (256, 0.58)) * 3:
+        tasks = (Task("", "", 0, tuple(range(lanes))),)
+        made.finished(0, RoundTask(-1, group, tasks, 256), seconds)
+    for each in jobs:
+        made.add(each)
+    return made
+
+
+def test_a_deadline_gets_a_piece_that_fits_it() -> None:
+    for deadline_ms, lanes in ((200, 32), (400, 112), (5000, 208)):
+        hurried = job("a", 256)
+        hurried.deadline_ms = deadline_ms
+        assert shape(with_speed(hurried)) == {"a": lanes}
+
+
+def test_a_deadline_that_nothing_can_meet_is_tried_with_a_block_and_harms_no_other() -> None:
+    hopeless, other = job("hopeless", 256), job("other", 256)
+    hopeless.deadline_ms = 20
+    made = with_speed(hopeless, other)
+    assert sum(shape(made).values()) == 208, "the round is as large as without it"
+
+
+def test_a_deadline_is_served_before_jobs_that_have_time() -> None:
+    hurried = job("hurried", 64)
+    hurried.deadline_ms = 200
+    made = with_speed(*(job(f"{n}", 64) for n in range(20)), hurried)
+    assert shape(made) == {"hurried": 16, "0": 16}
+
+
+def test_small_budgets_are_in_the_next_round_whatever_waits() -> None:
+    made = with_speed(*(job(f"big-{n}", 128) for n in range(60)))
+    next_round(made)
+    for number in range(12):
+        made.add(job(f"small-{number}", 4))
+    taken = shape(made)
+    assert sum(name.startswith("small") for name in taken) == 12
+    assert sum(taken.values()) == 208
+    assert taken["big-13"] == BLOCK, "and the others go on"
+
+
+def test_small_budgets_leave_a_part_of_the_round_to_others() -> None:
+    made = with_speed(job("big", 128), *(job(f"small-{n}", 8) for n in range(100)))
+    taken = shape(made)
+    assert taken["big"] == BLOCK
+    assert sum(taken.values()) == 208
