@@ -8,6 +8,7 @@ import click
 import typer
 
 from cli import (
+    bench,
     calibrate,
     chat,
     compare,
@@ -35,6 +36,7 @@ app.command("chat")(chat.chat_command)
 app.command("diagnose")(diagnose.diagnose_command)
 app.command("serve")(serve.serve_command)
 app.command("models")(models.models_command)
+app.command("bench")(bench.bench_command)
 app.command("calibrate")(calibrate.calibrate_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("compare")(compare.compare_command)

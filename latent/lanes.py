@@ -156,20 +156,25 @@ class LaneCache(Cache):
         return sum(bucket.prompt_kv.nbytes for bucket in self._buckets)
 
     def at(self, slot: int | torch.Tensor) -> torch.Tensor:
-        """Set the suffix slot of the next pass, one for all lanes or (T,); return positions (1, T)."""
+        """Set the suffix slot of the next pass; return positions (1, T).
+
+        One for all lanes, or (T,); a tensor without dimensions is one for all that is not known when a
+        step is compiled, so attention covers all slots then.
+        """
         self.slot = slot
         if isinstance(slot, int):
             self.used, self.suffix_bias = slot + 1, None
             self._written = max(self._written, self.used)
-        else:
-            self.used = int(slot.max()) + 1
-            # Lanes see zeros, and not what happens to be in memory, where their bias is −inf.
+            return (self.lane_lengths + slot)[None]
+        self.used = int(slot.max()) + 1 if slot.dim() else self.suffix_kv.shape[2]
+        # Lanes see zeros, and not what happens to be in memory, where their bias is −inf.
+        if self._written < self.used:
             self.suffix_kv[:, :, self._written : self.used] = 0
-            self._written = max(self._written, self.used)
-            hidden = torch.arange(self.used, device=slot.device) > slot[:, None]  # (T, used)
-            self.suffix_bias = torch.zeros_like(hidden, dtype=self.suffix_kv.dtype).masked_fill(
-                hidden, float("-inf")
-            )
+            self._written = self.used
+        hidden = torch.arange(self.used, device=slot.device) > slot.view(-1, 1)  # (T or 1, used)
+        self.suffix_bias = torch.zeros_like(hidden, dtype=self.suffix_kv.dtype).masked_fill(
+            hidden, float("-inf")
+        )
         return (self.lane_lengths + slot)[None]
 
     def update(  # type: ignore[override]
@@ -184,11 +189,13 @@ class LaneCache(Cache):
         for suffix, states in zip(
             self.suffix_kv[layer_idx].unbind(), (key_states, value_states), strict=True
         ):
+            own = states[0].transpose(0, 1)  # (T, heads, d)
             if isinstance(self.slot, int):
-                suffix[self.slot] = states[0].transpose(0, 1)
+                suffix[self.slot] = own
+            elif self.slot.dim() == 0:
+                suffix.index_copy_(0, self.slot[None], own[None])
             else:
-                rows = torch.arange(len(self.slot), device=suffix.device)
-                suffix[self.slot, rows] = states[0].transpose(0, 1)
+                suffix[self.slot, torch.arange(len(own), device=suffix.device)] = own
         return _LaneKV(self, layer_idx), None
 
     def keep(self, questions: Sequence[int], lanes: torch.Tensor, counts: Sequence[int]) -> None:

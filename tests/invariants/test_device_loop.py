@@ -63,6 +63,32 @@ def test_reasoning_text_needs_no_host(spec: str) -> None:
     assert hidden.is_meta
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_a_step_compiles_whole_with_the_slot_as_a_tensor(architecture: str) -> None:
+    """No graph break, one graph for all slots, and the states of the plain step up to rounding.
+
+    Captured, and run by torch's own operations: code made for a CPU takes minutes to compile.
+    """
+    reasoner = make_reasoner("coconut", architecture, dtype=torch.float32)
+    batch = batch_of(reasoner, "gaussian")
+    graphs: list[object] = []
+
+    def count(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    step = torch.compile(
+        lambda inputs, slot: reasoner.step(inputs, batch.cache, slot), fullgraph=True, backend=count
+    )
+    plain = [reasoner.step(batch.first_hidden, batch.cache, slot) for slot in range(3)]
+    batch.cache.at(torch.tensor(0))  # the slots that were not written are zeroed once
+    for slot, expected in enumerate(plain):
+        found = step(batch.first_hidden, torch.tensor(slot))
+        assert torch.allclose(found, expected, atol=1e-5)
+        assert found.argmax(-1).tolist() == expected.argmax(-1).tolist()
+    assert len(graphs) == 1
+
+
 def test_tensors_and_arrays_give_the_same_integers() -> None:
     counter = torch.randint(0, 2**32, (4, 3, 50))
     key = torch.randint(0, 2**32, (2, 3, 1))
