@@ -1,14 +1,16 @@
-"""The service against its own worker: throughput under load, and overhead when idle.
+"""The service against the rollout that it serves: throughput, small budgets, overhead, deadlines.
 
-    python -m benchmarks.service [--model A] [--sampler SPEC] [--seconds 20] [--clients 64] [--beside B]
+    python -m benchmarks.service [--model M …] [--clients 1,8,32,128] [--seconds 20] [--figure F]
 
-Throughput: lanes per second of 64 HTTP clients with mixed budgets, against the same mix given to the
-worker's own code in rounds of the same size, in this process. Overhead: an idle server's answer time
-less the rollout in it. Beside: the time of a budget of 4 of --beside, one client, while the others
-load --model. The clients share the machine with the server.
+Default settings but for one thread. For each number of clients with budgets 1 to 128: lanes per second
+by the clock, and per CPU second of the worker, beside those of `rollout` on the same mix in full rounds
+in this process. The second does not depend on what else the machine does: it says what rounds cost, and
+the first also what the clients and the API process, which share the machine with the worker, take from
+it. Latency is that of the clients' own budgets of 4.
 """
 
 import argparse
+import json
 import os
 import random
 import statistics
@@ -16,13 +18,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import torch
 
 from latent.folders import fingerprint
-from latent.zoo import DEFAULT_MODEL, resolve_model
+from latent.zoo import resolve_model
 from service.engine.messages import ModelPlace, RoundTask, Task, WorkerConfig
 from service.worker.worker import Worker
 
@@ -32,16 +37,32 @@ QUESTIONS = tuple(
     for n in range(2, 18)
 )
 PORT, LANE_LIMIT = 8765, 256
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def offline_rate(folder: Path, sampler: str, seconds: float) -> float:
-    """Lanes per second of the worker on full rounds of the mix."""
+@dataclass(frozen=True)
+class Load:
+    """What clients got: lanes per second, per CPU second of the worker, and times of budget 4."""
+
+    clients: int
+    rate: float
+    rate_per_cpu: float
+    api_cpu_share: float
+    small_ms: tuple[float, ...]  # sorted
+
+    def percentile(self, share: float) -> float:
+        """Milliseconds that this share of the budgets of 4 took at most."""
+        return self.small_ms[int(share * (len(self.small_ms) - 1))] if self.small_ms else 0.0
+
+
+def offline(folder: Path, sampler: str, seconds: float) -> tuple[float, float]:
+    """Lanes per second and per CPU second of the worker's own code on full rounds of the mix."""
     config = WorkerConfig(
         (ModelPlace("model", folder, fingerprint(folder)),), "cpu", "auto", 1, 256 * 2**20
     )
     worker, dice = Worker(config), random.Random(0)
     worker.warm_up()
-    lanes, started = 0, time.perf_counter()
+    lanes, started, cpu = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - started < seconds:
         tasks, room = [], LANE_LIMIT
         while room > 0:
@@ -50,49 +71,44 @@ def offline_rate(folder: Path, sampler: str, seconds: float) -> float:
             room -= count
         worker.run(RoundTask(0, ("solve", "model", sampler), tuple(tasks), LANE_LIMIT))
         lanes += LANE_LIMIT
-    return lanes / (time.perf_counter() - started)
+    return lanes / (time.perf_counter() - started), lanes / (time.process_time() - cpu)
 
 
-def small_budget_ms(model: str, seconds: float) -> list[float]:
-    """Answer times of a budget of 4, one after the other, sorted."""
-    times = []
-    until = time.perf_counter() + seconds
-    with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
-        while time.perf_counter() < until:
-            started = time.perf_counter()
-            http.post("/solve", json={"question": QUESTIONS[0], "budget": 4, "model": model})
-            times.append((time.perf_counter() - started) * 1e3)
-    return sorted(times)
-
-
-def served_rate(clients: int, sampler: str, seconds: float) -> float:
-    """Lanes per second that HTTP clients get."""
-    done = [0] * clients
+def served(server: int, clients: int, sampler: str, seconds: float) -> Load:
+    """Let clients ask one question after the other."""
+    done, small = [0] * clients, []
     until = time.perf_counter() + seconds
 
     def client(n: int) -> None:
         dice = random.Random(n)
-        with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
+        with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as http:
             while time.perf_counter() < until:
-                budget = dice.choice(BUDGETS)
-                question = dice.choice(QUESTIONS)
+                budget, question = dice.choice(BUDGETS), dice.choice(QUESTIONS)
                 body = {"question": question, "budget": budget, "seed": 1, "sampler": sampler}
+                asked = time.perf_counter()
                 if http.post("/solve", json=body).status_code == 200:
                     done[n] += budget
+                    if budget == 4:
+                        small.append((time.perf_counter() - asked) * 1e3)
 
+    worker_cpu, api_cpu = _cpu_seconds(_children(server)), _cpu_seconds([server])
     threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
     started = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(done) / (time.perf_counter() - started)
+    taken = time.perf_counter() - started
+    worker_cpu = _cpu_seconds(_children(server)) - worker_cpu
+    api_cpu = _cpu_seconds([server]) - api_cpu
+    lanes = sum(done)
+    return Load(clients, lanes / taken, lanes / worker_cpu, api_cpu / taken, tuple(sorted(small)))
 
 
-def idle_overhead_ms(requests: int = 60) -> float:
+def idle_overhead_ms(requests: int = 40) -> float:
     """Median of answer time less rollout time in milliseconds, one request after the other."""
     overheads = []
-    with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=120) as http:
+    with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as http:
         for n in range(requests):
             body = {"question": QUESTIONS[n % len(QUESTIONS)], "budget": 8, "seed": n}
             started = time.perf_counter()
@@ -102,56 +118,107 @@ def idle_overhead_ms(requests: int = 60) -> float:
     return statistics.median(overheads)
 
 
+def deadlines(sampler: str, tries: int = 5) -> tuple[float, dict[float, int]]:
+    """Milliseconds of 16 lanes, and how many budgets of 256 were answered at multiples of that."""
+    answered = {}
+    with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as http:
+
+        def ask(budget: int, **more: int) -> tuple[int, float]:
+            body = {"question": QUESTIONS[0], "budget": budget, "sampler": sampler, **more}
+            started = time.perf_counter()
+            status = http.post("/solve", json=body).status_code
+            return status, (time.perf_counter() - started) * 1e3
+
+        ask(256)
+        block_ms = statistics.median(ask(16)[1] for _ in range(5))
+        for factor in (2.0, 3.0, 5.0):
+            limit = max(1, int(factor * block_ms))
+            answered[factor] = sum(ask(256, deadline_ms=limit)[0] == 200 for _ in range(tries))
+    return block_ms, answered
+
+
 def main() -> None:
-    """Print the figures."""
+    """Print the tables; draw the figure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--sampler", default="gts")
+    parser.add_argument("--model", action="append", default=[])
+    parser.add_argument("--clients", default="1,8,32,128")
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--beside")
+    parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    folder = resolve_model(options.model).resolve()
+    curves: dict[str, tuple[float, list[Load]]] = {}
+    for model in options.model or ["coconut-tiny"]:
+        folder = resolve_model(model).resolve()
+        reasoning = json.loads((folder / "reasoner.json").read_text())["kind"]
+        sampler = "token" if reasoning == "cot" else "gts"
+        if not (folder / "samplers").exists() and reasoning != "cot":
+            sampler = "gaussian"
+        rate, rate_per_cpu = offline(folder, sampler, options.seconds)
+        print(f"{model}, {sampler}: rollout {rate:.0f} lanes/s, {rate_per_cpu:.0f} a CPU second")
+        with _server(folder) as server:
+            print(f"  idle overhead {idle_overhead_ms():.1f} ms (median, budget 8)")
+            block_ms, answered = deadlines(sampler)
+            within = ", ".join(f"{k:.0f}x: {n} of 5" for k, n in answered.items())
+            print(f"  16 lanes take {block_ms:.0f} ms; budget 256 answered in time at {within}")
+            print(
+                "  clients  lanes/s  of rollout  a worker CPU s  of rollout  API CPU  p50  p99 ms"
+            )
+            loads = []
+            for clients in map(int, options.clients.split(",")):
+                load = served(server, clients, sampler, options.seconds)
+                loads.append(load)
+                print(
+                    f"  {clients:7d} {load.rate:8.0f} {load.rate / rate:11.0%}"
+                    f" {load.rate_per_cpu:15.0f} {load.rate_per_cpu / rate_per_cpu:11.0%}"
+                    f" {load.api_cpu_share:8.0%}"
+                    f" {load.percentile(0.5):5.0f} {load.percentile(0.99):5.0f}",
+                    flush=True,
+                )
+            curves[model] = rate_per_cpu, loads
+    if options.figure:
+        draw(curves, options.figure)
+
+
+def draw(curves: dict[str, tuple[float, list[Load]]], path: Path) -> None:
+    """Lanes per CPU second of the worker against clients, with the rollout's own rate."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = "gts"
+    figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    for number, (model, (rate, loads)) in enumerate(curves.items()):
+        color = f"C{number}"
+        clients = [load.clients for load in loads]
+        axes.plot(clients, [load.rate_per_cpu for load in loads], "o-", color=color, label=model)
+        axes.axhline(rate, color=color, linestyle=":", label=f"{model}: rollout")
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("clients, each with budgets of 1 to 128")
+    axes.set_ylabel("lanes per CPU second")
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[int]:
+    """Run `gts serve`; its process id."""
     script = Path(sys.executable).parent / "gts"
-    flags = ["--port", str(PORT), "--threads", "1", "--lane-limit", str(LANE_LIMIT)]
-    flags += ["--round-seconds", "3"]  # rounds as large as the offline ones
-    beside = options.beside
-    offline = offline_rate(folder, options.sampler, options.seconds)
+    flags = ["--port", str(PORT), "--threads", "1", "--spare-workers", "0"]
     with subprocess.Popen(
-        [script, "serve", "--model", folder, *(("--model", beside) if beside else ()), *flags],
+        [script, "serve", "--model", folder, *flags],
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as server:
         try:
             _wait_until_ready()
-            overhead = idle_overhead_ms()
-            served = served_rate(options.clients, options.sampler, options.seconds)
-            if beside:
-                load = (options.clients, options.sampler, options.seconds + 5)
-                loading = threading.Thread(target=served_rate, args=load)
-                loading.start()
-                time.sleep(5)  # until the queue of the other model is full
-                small = small_budget_ms(beside, options.seconds)
-                loading.join()
+            yield server.pid
         finally:
             server.terminate()
-    print(f"worker offline    {offline:8.0f} lanes/s")
-    print(
-        f"served, {options.clients} clients {served:8.0f} lanes/s   {served / offline:.0%} of offline"
-    )
-    print(f"idle overhead     {overhead:8.1f} ms (median, budget 8)")
-    if beside:
-        worst = small[int(0.99 * (len(small) - 1))]
-        print(
-            f"budget 4 of {beside} beside it: p50 {small[len(small) // 2]:.0f} ms, p99 {worst:.0f} ms"
-        )
 
 
 def _wait_until_ready() -> None:
-    for _ in range(600):
+    for _ in range(1800):
         try:
             if httpx.get(f"http://127.0.0.1:{PORT}/readyz").status_code == 200:
                 return
@@ -159,6 +226,20 @@ def _wait_until_ready() -> None:
             pass
         time.sleep(0.1)
     raise SystemExit("the server did not become ready")
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def _cpu_seconds(pids: list[int]) -> float:
+    """User and system time of processes so far."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Groups waiting lanes into rounds, fairly and in index order. Knows no torch, HTTP or clock."""
+"""Groups waiting lanes into rounds, fairly, in time and in index order. Knows no torch and no HTTP."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ class Scheduler:
         """Take the next round for a device off the queue; None if nothing waits."""
         flows: dict[Flow, list[Job]] = {}
         for job in self.jobs.values():
-            if job.pending:
+            if job.pending and not self._is_in_vain(job):
                 flows.setdefault(job.group[:2], []).append(job)
         if not flows:
             return None
@@ -176,27 +176,27 @@ class Scheduler:
     def _in_time(self, jobs: Sequence[Job], size: int) -> tuple[Sequence[Job], int]:
         """Jobs and size of a round that ends before the deadlines of the jobs in it, which come first.
 
-        A job with finished lanes that no further block would reach in time is left out: it will be
-        answered with what it has. One with none is tried with a block.
+        A deadline that not even a block meets is ignored: it must not make the others' rounds small.
         """
-        speed = self._speeds.get(jobs[0].group)
-        hurried = [job for job in jobs if job.seconds_left is not None]
-        if speed is None or not hurried:
-            return jobs, size
-        left = {job.job_id: job.seconds_left or 0.0 for job in hurried}
-        fits = {
-            name: _blocks(speed.lanes(_DEADLINE_SHARE * left[name]))
-            for name in sorted(left, key=lambda name: left[name])
-        }
-        late = {name for name, lanes in fits.items() if lanes < BLOCK}
-        spared = [job for job in jobs if job.job_id not in late or not job.has_finished]
-        if not spared:
-            return jobs, size
-        kept = {job.job_id: job for job in spared}
-        first = [kept[name] for name in fits if name in kept and name not in late]
-        rest = [job for job in spared if job not in first]
-        # A deadline that nothing can meet must not make the others' rounds small.
-        return [*first, *rest], max(BLOCK, min([size, *(fits[job.job_id] for job in first)]))
+        fits = {job.job_id: fit for job in jobs if (fit := self._fit(job)) is not None}
+        hurried = sorted(
+            (job for job in jobs if fits.get(job.job_id, 0) >= BLOCK),
+            key=lambda job: fits[job.job_id],
+        )
+        rest = [job for job in jobs if job not in hurried]
+        return [*hurried, *rest], min([size, *(fits[job.job_id] for job in hurried)])
+
+    def _fit(self, job: Job) -> int | None:
+        """Lanes of a round that ends before a job's deadline; None without one or a known speed."""
+        speed, left = self._speeds.get(job.group), job.seconds_left
+        if speed is None or left is None:
+            return None
+        return _blocks(speed.lanes(_DEADLINE_SHARE * left))
+
+    def _is_in_vain(self, job: Job) -> bool:
+        """Whether more lanes of it would end after its deadline, when it is answered without them."""
+        fit = self._fit(job)
+        return fit is not None and fit < BLOCK and job.has_finished
 
     def _per_lane(self, group: Group) -> float:
         speed = self._speeds.get(group)

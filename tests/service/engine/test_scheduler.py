@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from latent.trajectory import Trajectory
 from service.engine.job import BLOCK, Job
 from service.engine.messages import RoundTask, Task
 from service.engine.scheduler import Scheduler
@@ -255,6 +256,14 @@ def test_a_deadline_that_nothing_can_meet_is_tried_with_a_block_and_harms_no_oth
     hopeless.deadline_ms = 20
     made = with_speed(hopeless, other)
     assert sum(shape(made).values()) == 208, "the round is as large as without it"
+
+
+def test_lanes_that_would_come_too_late_are_not_run_if_others_are_finished() -> None:
+    late = job("late", 64)
+    late.deadline_ms = 50
+    late._done[0] = Trajectory(0, "", None, 0.0, (), (), None)
+    made = with_speed(late)
+    assert made.next_round(0) is None
 
 
 def test_a_deadline_is_served_before_jobs_that_have_time() -> None:
