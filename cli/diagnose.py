@@ -10,11 +10,12 @@ from cli.options import (
     Device,
     Dtype,
     Json,
-    Model,
+    ModelOrPanel,
     Threads,
     Token,
     Url,
     check_place,
+    load_panel,
     load_reasoner,
     read_question,
     typed_options,
@@ -25,6 +26,8 @@ from latent.zoo import DEFAULT_MODEL
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from latent.reasoner import Reasoner
+    from latent.samplers import Sampler
     from service.api.schemas import DiagnoseResponse, SamplerDiagnosisOut
 
 __all__ = ["diagnose_command"]
@@ -47,13 +50,14 @@ def diagnose_command(
         typer.Option(
             "--samplers",
             "-s",
-            help="With commas: gts,dropout:0.1. Without it: one of every kind that the model has.",
+            help="With commas: gts,dropout:0.1. Without it: one of every kind that the model has. The "
+            "members of a panel have their own.",
         ),
     ] = None,
     budget: Annotated[
         int, typer.Option("--budget", "-n", min=2, help="Trajectories of each sampler.")
     ] = 32,
-    model: Model = DEFAULT_MODEL,
+    model: ModelOrPanel = DEFAULT_MODEL,
     seed: Annotated[int | None, typer.Option(help="Drawn, and printed, when absent.")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -108,7 +112,6 @@ def _diagnose(
 ) -> "DiagnoseResponse":
     """Measure here what POST /diagnose measures on a server."""
     from latent.answers import parse_answer
-    from latent.folders import sampler_folders, sampler_spec
     from latent.rollout import Ask
     from latent.trajectory import DETERMINISTIC
     from service.api.schemas import DiagnoseResponse, SamplerDiagnosisOut
@@ -117,26 +120,41 @@ def _diagnose(
     truth = None if answer is None else parse_answer(answer)
     if answer is not None and truth is None:
         raise InputError(f"answer {answer!r} has no number in it", param="answer")
-    reasoner = load_reasoner(*place)
-    learned = sampler_folders(reasoner.folder) if reasoner.folder else ()
-    specs = samplers or reasoner.format.usual_samplers(list(map(sampler_spec, learned)))
-    used = {str(one.spec): one for one in map(reasoner.sampler, specs)}
-    target = None if truth is None else reasoner.encode_answer(truth)
-    prompt, indices = reasoner.encode(question), (DETERMINISTIC, *range(budget))
-    found = {
-        spec: diagnose(reasoner, sampler, Ask(prompt, seed, indices, target=target), truth, _LANES)[
-            1
-        ]
-        for spec, sampler in used.items()
-    }
+    name, used = _load(samplers, place)
+    found = {}
+    for label, (reasoner, sampler) in used.items():
+        target = None if truth is None else reasoner.encode_answer(truth)
+        indices = (DETERMINISTIC, *range(budget))
+        ask = Ask(reasoner.encode(question), seed, indices, target=target)
+        found[label] = diagnose(reasoner, sampler, ask, truth, _LANES)[1]
     return DiagnoseResponse(
         id=f"diagnose-{secrets.token_hex(8)}",
-        model=reasoner.name,
+        model=name,
         seed=seed,
         budget=budget,
         deterministic_answer=next(iter(found.values()))["deterministic_answer"],
         samplers=[SamplerDiagnosisOut(sampler=spec, **one) for spec, one in found.items()],
     )
+
+
+def _load(
+    samplers: list[str] | None, place: tuple[str, str, str, int | None]
+) -> "tuple[str, dict[str, tuple[Reasoner, Sampler]]]":
+    """The model's name, and what is measured: its samplers, or the members of a panel."""
+    from latent.folders import sampler_folders, sampler_spec
+    from latent.zoo import find_panel
+
+    if find_panel(place[0]) is not None:
+        if samplers is not None:
+            raise InputError("the members of a panel have their own samplers; leave --samplers out")
+        loaded = load_panel(*place)
+        pairs = zip(loaded.reasoners, loaded.samplers, strict=True)
+        return loaded.name, dict(zip(loaded.panel.labels, pairs, strict=True))
+    reasoner = load_reasoner(*place)
+    learned = sampler_folders(reasoner.folder) if reasoner.folder else ()
+    specs = samplers or reasoner.format.usual_samplers(list(map(sampler_spec, learned)))
+    used = map(reasoner.sampler, specs)
+    return reasoner.name, {str(sampler.spec): (reasoner, sampler) for sampler in used}
 
 
 def _print(response: "DiagnoseResponse", *, has_answer: bool) -> None:

@@ -1,5 +1,6 @@
 """`gts diagnose` as typed: here and on a server."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,13 @@ def test_bad_input_is_one_line(gts: Gts, folder: Path, words: tuple[str, ...], s
     code, out, err = gts("diagnose", QUESTIONS[0], "-m", folder, *words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_the_members_of_a_panel_are_measured_each_with_its_own_sampler(gts: Gts) -> None:
+    words = ("diagnose", QUESTIONS[0], "-m", "panel-tiny", "-n", 2, "--seed", 3)
+    code, out, err = gts(*words, "--json")
+    assert (code, err) == (0, "")
+    labels = ["coconut-tiny:gts", "codi-tiny:gts:accuracy", "cot-tiny:token:1.0"]
+    assert [one["sampler"] for one in json.loads(out)["samplers"]] == labels
+    code, _, err = gts(*words, "--samplers", "gts")
+    assert (code, err.count("leave --samplers out")) == (2, 1)
