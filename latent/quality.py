@@ -1,30 +1,24 @@
-"""The paper's measures, as pure functions: gain, shift, signal-to-noise, regime, pass@N, diversity."""
+"""The paper's measures, as pure functions: gain, shift, signal-to-noise, pass@N, diversity."""
 
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Literal
 
 import torch
 
 __all__ = [
     "GAIN_THRESHOLD",
-    "SHIFT_THRESHOLD",
-    "Regime",
     "answer_log_odds",
     "gain_rate",
     "js_divergence",
     "log_complement",
     "pass_at",
-    "regime",
     "sampling_gain",
     "signal_to_noise",
     "unique_answers",
 ]
 
-Regime = Literal["under-exploration", "over-exploration", "useful"]
 GAIN_THRESHOLD = 0.5
-SHIFT_THRESHOLD = 0.06
 
 
 def log_complement(logprobs: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
@@ -67,21 +61,6 @@ def signal_to_noise(mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
     """rms(μ)/rms(σ) per thought, averaged over trajectories: (N, K, D) → (K,)."""
     ratio = mean.square().mean(-1).sqrt() / std.square().mean(-1).sqrt()
     return ratio.mean(0)
-
-
-def regime(
-    gain: float | None,
-    shift: float,
-    *,
-    gain_threshold: float = GAIN_THRESHOLD,
-    shift_threshold: float = SHIFT_THRESHOLD,
-) -> Regime | None:
-    """Name how a sampler explores; None where the gain is unknown."""
-    if gain is None:
-        return None
-    if shift < shift_threshold:
-        return "under-exploration"
-    return "over-exploration" if gain < gain_threshold else "useful"
 
 
 def pass_at(n: int, correct: int, budget: int) -> float:

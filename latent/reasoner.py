@@ -19,6 +19,7 @@ from latent.errors import InputError, UnsupportedError
 from latent.format import ReasonerFormat
 from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
+from latent.regimes import Thresholds, load_thresholds
 from latent.specs import SamplerSpec
 from latent.supported import check_decoder
 
@@ -147,6 +148,13 @@ class Reasoner:
         if self.folder is None:
             return Calibrations(self.fingerprint)
         return load_calibrations(self.folder, self.fingerprint)
+
+    @cached_property
+    def regime_thresholds(self) -> Thresholds:
+        """What the regimes of its samplers are told apart by; the general ones if none were measured."""
+        if self.folder is None:
+            return Thresholds()
+        return load_thresholds(self.folder, self.fingerprint)
 
     @cached_property
     def reproducibility(self) -> "Reproducibility":

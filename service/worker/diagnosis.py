@@ -8,6 +8,7 @@ from latent import quality
 from latent.answers import same_answer, show_answer
 from latent.exploration import explore, heads_of
 from latent.reasoner import Reasoner
+from latent.regimes import regime
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
 from latent.trajectory import DETERMINISTIC, Trajectory
@@ -39,7 +40,7 @@ def diagnose(
         "unique_answers": quality.unique_answers(
             [trajectory.answer for trajectory in trajectories[1:]]
         ),
-        "regime": quality.regime(explored.gain, explored.js),
+        "regime": regime(explored.gain, explored.js, reasoner.regime_thresholds),
         "gains": explored.gains,
         "vote_curve": _vote_curve(trajectories, truth),
         "snr": explored.snr,

@@ -80,6 +80,7 @@ class Worker:
     def warm_up(self) -> None:
         """Load every sampler and run each model once, so that errors and slow first passes come now."""
         for reasoner in self._models.values():
+            _ = reasoner.regime_thresholds  # a damaged file is refused now
             for name in sampler_folders(reasoner.folder) if reasoner.folder else ():
                 reasoner.sampler(sampler_spec(name))
             ask = Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))

@@ -64,21 +64,6 @@ def test_signal_to_noise_by_hand() -> None:
     assert quality.signal_to_noise(mean, std).tolist() == pytest.approx([rms / 2, 0.5])
 
 
-@pytest.mark.parametrize(
-    ("gain", "shift", "expected"),
-    [
-        (1.09, 0.05, "under-exploration"),
-        (0.34, 0.20, "over-exploration"),
-        (1.84, 0.11, "useful"),
-        (None, 0.2, None),
-    ],
-)
-def test_the_regime_follows_the_papers_reading(
-    gain: float | None, shift: float, expected: str | None
-) -> None:
-    assert quality.regime(gain, shift) == expected
-
-
 def test_pass_at_n_is_the_mean_over_all_subsets() -> None:
     is_correct = [True, False, False, True, False]
     for budget in range(1, 6):

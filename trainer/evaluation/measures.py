@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from latent.quality import GAIN_THRESHOLD, pass_at, regime
+from latent.quality import GAIN_THRESHOLD, pass_at
+from latent.regimes import Thresholds, regime
 from latent.specs import SamplerSpec
 from trainer.evaluation.config import GAIN_BUDGET, budgets_of
 from trainer.evaluation.records import Record
@@ -30,10 +31,12 @@ def summarise(
     data: Mapping[str, Any],
     seed: int,
     seed_groups: Sequence[Sequence[str]] = (),
+    thresholds: Thresholds | None = None,
 ) -> dict[str, Any]:
     """Compute summary.json from the records of each sampler, in the order of the questions.
 
-    A seed group holds the specs of learned samplers whose trainings differ only in the seed.
+    A seed group holds the specs of learned samplers whose trainings differ only in the seed. The
+    thresholds are the reasoner's, for the regimes.
     """
     columns = {spec: _Columns(spec, rows) for spec, rows in records.items()}
     sampled = {spec: column for spec, column in columns.items() if column.kind != "deterministic"}
@@ -46,7 +49,7 @@ def summarise(
         "data": dict(data),
         # The records of every sampler have the deterministic answer.
         "deterministic": _deterministic(next(iter(records.values())), seed),
-        "samplers": {spec: _sampler(column, seed) for spec, column in columns.items()},
+        "samplers": {spec: _sampler(column, seed, thresholds) for spec, column in columns.items()},
         "paired": [pair for spec in learned for pair in _differences(spec, measures, seed)],
         "seeds": _over_seeds(measures, seed_groups, seed),
         "seconds": round(sum(record.seconds for rows in records.values() for record in rows), 3),
@@ -112,7 +115,7 @@ def _deterministic(records: Sequence[Record], seed: int) -> dict[str, Any]:
     }
 
 
-def _sampler(columns: _Columns, seed: int) -> dict[str, Any]:
+def _sampler(columns: _Columns, seed: int, thresholds: Thresholds | None) -> dict[str, Any]:
     budgets, votes = budgets_of(columns.budget), list(columns.records[0].votes)
     values: dict[tuple[str, int], Floats] = {}
     for budget in budgets:
@@ -139,7 +142,7 @@ def _sampler(columns: _Columns, seed: int) -> dict[str, Any]:
         "gain_whole": _mean(columns.numbers("gain_whole"), seed),
         "gain_rate": _mean(np.where(np.isnan(gains), np.nan, gains > GAIN_THRESHOLD), seed),
         "js": js,
-        "regime": regime(gain["value"], js["value"]) if gain and js else None,
+        "regime": regime(gain["value"], js["value"], thresholds) if gain and js else None,
         "snr": _spread([record.snr for record in columns.records]),
         "sigma": _spread([record.sigma for record in columns.records]),
         "calibration": {"majority": asdict(reliability(share, is_correct))},

@@ -68,6 +68,7 @@ def evaluate(config: EvaluationConfig, out: Path) -> dict[str, Any] | None:
             data=subject.data_card(),
             seed=config.seed,
             seed_groups=subject.seed_groups,
+            thresholds=subject.reasoner.regime_thresholds,
         )
         folder.finish([record for rows in results.values() for record in rows], summary)
         return summary

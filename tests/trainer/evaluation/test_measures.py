@@ -93,7 +93,7 @@ def test_gain_is_over_the_questions_that_have_one() -> None:
     assert found["gaussian:1.0"]["gain"]["value"] == pytest.approx(0.5)
     assert found["gaussian:1.0"]["gain_rate"]["value"] == 0.5
     assert found["gaussian:1.0"]["js"]["value"] == pytest.approx(0.5 / 3, abs=1e-6)
-    assert found["gaussian:1.0"]["regime"] == "useful"
+    assert found["gaussian:1.0"]["regime"] == "over-exploration"
     assert found["deterministic"]["gain"] is None
     assert found["deterministic"]["regime"] is None
 

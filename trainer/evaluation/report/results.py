@@ -122,10 +122,11 @@ def _table(run: Summary) -> Table:
             _number(one.gain, 2),
             _number(one.gain_rate, 2),
             _number(one.js, 3),
+            Cell(one.regime) if one.regime else NOTHING,
         )
         for one in run.sampling
     )
-    return Table("", "", (*head, "SG", "SG > 0.5", "JS"), rows)
+    return Table("", "", (*head, "SG", "SG > 0.5", "JS", "regime"), rows)
 
 
 def _number(measured: Interval | None, places: int, scale: float = 1.0) -> Cell:
