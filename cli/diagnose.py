@@ -21,7 +21,7 @@ from cli.options import (
     typed_options,
 )
 from latent.errors import InputError
-from latent.zoo import DEFAULT_MODEL
+from latent.zoo import DEFAULT_LATENT_MODEL
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,7 +57,7 @@ def diagnose_command(
     budget: Annotated[
         int, typer.Option("--budget", "-n", min=2, help="Trajectories of each sampler.")
     ] = 32,
-    model: ModelOrPanel = DEFAULT_MODEL,
+    model: ModelOrPanel = DEFAULT_LATENT_MODEL,
     seed: Annotated[int | None, typer.Option(help="Drawn, and printed, when absent.")] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",

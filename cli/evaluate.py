@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import Json, ModelOrPanel, Threads
-from latent.zoo import DEFAULT_MODEL
+from latent.zoo import DEFAULT_LATENT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def evaluate_command(
             "own, and takes none."
         ),
     ] = None,
-    model: ModelOrPanel = DEFAULT_MODEL,
+    model: ModelOrPanel = DEFAULT_LATENT_MODEL,
     data: Annotated[
         str,
         typer.Option(

@@ -29,18 +29,15 @@ _BAR_WIDTH = 24
 # Offered by shell completion.
 _VOTES = ("majority", "confidence", "best", "centroid")
 _SAMPLERS = ("deterministic", "dropout:0.1", "gaussian:1.0", "gts", "token:1.0")
-_QUESTION = (
-    "Ivan has 88 apples. He finds 10 on the ground. He gives 14 to the neighbours. "
-    "How many apples are left?"
-)
+_QUESTION = "Tom has 12 apples. He buys 5 more and gives 3 to Anna. How many apples does Tom have?"
 _EXAMPLES = f"""
 [bold]Examples[/bold]
 
-gts solve "{_QUESTION}"
+gts solve "{_QUESTION}" --seed 7
 
-gts solve "…" -n 32 --sampler gts --vote confidence --seed 7
+gts solve "…" -n 32 --model coconut-tiny --sampler gts --vote confidence --seed 7
 
-gts solve - -n 128 --sampler dropout:0.1 --json < question.txt
+gts solve - -n 128 --model coconut-tiny --sampler dropout:0.1 --json < question.txt
 
 gts solve "…" -n 32 --model panel-tiny
 

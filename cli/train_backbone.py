@@ -24,7 +24,9 @@ app = typer.Typer(
 
 # Options, and the field that each sets.
 _DATA = {name: name for name in ("data", "redraw_numbers", "exclude", "validation", "test")}
-_DATA |= {name: name for name in ("validation_problems", "init", "lora_rank", "bare_steps")}
+_DATA |= {
+    name: name for name in ("validation_problems", "max_tokens", "init", "lora_rank", "bare_steps")
+}
 _LISTS = ("data", "exclude")  # options that may be repeated
 _STAGES = {name: name for name in ("stage_steps", "settle_steps", "supervised_steps")}
 _TRAINING = {name: name for name in ("width", "layers", "heads", "dropout", "batch", "optimizer")}

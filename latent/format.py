@@ -21,7 +21,7 @@ ReasonerKind = Literal["coconut", "codi", "cot"]
 AnswerReading = Literal["strict", "last-number"]
 FORMAT_VERSION = 1
 # Fields that do not change what is computed; left out of the fingerprint.
-_NOT_COMPUTED = frozenset({"provenance", "weights_sha256"})
+_NOT_COMPUTED = frozenset({"provenance", "sampler", "weights_sha256"})
 # Fields that folders of format 1 may lack: written and hashed only where they differ from the default.
 _LATER = {"later": True}
 
@@ -95,10 +95,18 @@ class ReasonerFormat:
     # The folder holds an adapter of this base in place of whole weights.
     base: Base | None = field(default=None, metadata=_LATER)
 
+    # Used when none is given; None: gts, or token for a text reasoner.
+    sampler: str | None = field(default=None, metadata=_LATER)
+
     def __post_init__(self) -> None:
         problem = self._problem()
         if problem:
             raise FormatError(f"reasoner.json: {problem}")
+        if self.sampler is not None:
+            try:
+                self.check_sampler(SamplerSpec.parse(self.sampler), "this reasoner")
+            except SpecError as error:
+                raise FormatError(f"reasoner.json: sampler: {error}") from error
 
     def _problem(self) -> str | None:
         is_text = self.kind == "cot"
@@ -149,7 +157,7 @@ class ReasonerFormat:
     @property
     def default_sampler(self) -> str:
         """Sampler that is used when none is given."""
-        return "gts" if self.is_latent else "token"
+        return self.sampler or ("gts" if self.is_latent else "token")
 
     def usual_samplers(self, learned: Sequence[str]) -> list[str]:
         """One spec of every kind that can be used, with those of the learned samplers."""

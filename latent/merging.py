@@ -32,8 +32,9 @@ def load_base(folder: Path, base: Base) -> dict[str, torch.Tensor]:
         files = sorted(path.glob("*.safetensors"))
         _check(path, tensors_digest(t for file in files for t in raw_tensors(file)), base, folder)
         return {name: tensor for file in files for name, tensor in load_tensors(file).items()}
-    cached = _cache_folder() / f"base-{base.sha256}.safetensors"
-    if cached.is_file():
+    cache = _cache_folder()
+    cached = None if cache is None else cache / f"base-{base.sha256}.safetensors"
+    if cached is not None and cached.is_file():
         try:
             return load_tensors(cached)
         except FormatError:
@@ -42,7 +43,8 @@ def load_base(folder: Path, base: Base) -> dict[str, torch.Tensor]:
         _check(path, hashlib.file_digest(file, "sha256").hexdigest(), base, folder)
     tensors = _read_gguf(path)
     try:
-        save_tensors(cached, tensors)
+        if cached is not None:
+            save_tensors(cached, tensors)
     except OSError as error:  # a cache only saves time
         _log.warning("%s can't be written (%s); the next start takes longer", cached, error)
     return tensors
@@ -95,10 +97,11 @@ def _check(path: Path, found: str, base: Base, folder: Path) -> None:
         )
 
 
-def _cache_folder() -> Path:
+def _cache_folder() -> Path | None:
+    """Where bases are kept; None if GTS_CACHE is set and empty."""
     given = os.environ.get("GTS_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(home) / "gts"
+    return Path(home) / "gts" if given is None else Path(given) if given else None
 
 
 def _read_gguf(path: Path) -> dict[str, torch.Tensor]:

@@ -27,6 +27,10 @@ _TRACKED = 3  # lanes that are compared
 _OTHERS = ((1,), (2, 1), (5,), (13, 2), (29,), (31, 8, 1), (79, 2))
 # Threads cut the element-wise loops of large passes at places that depend on their size.
 _OTHERS_WITH_THREADS = ((109,), (157, 3), (253,), (509,))
+_BUDGETS = (8, 16, 40)
+# A pass of a large decoder takes long, and its layers are more of the same shapes: fewer batches.
+_LARGE_PARAMETERS = 50_000_000
+_LARGE_OTHERS, _LARGE_BUDGETS = ((2, 1), (13, 2), (31, 8, 1)), (16,)
 _PROMPT_LENGTHS = ((11, 5, 16), (45, 33, 40))  # of two length buckets
 _STEPS = 2
 
@@ -47,14 +51,21 @@ def check_reproducibility(reasoner: "Reasoner") -> Reproducibility:
     if reasoner.device.type != "cpu":
         return Reproducibility("tokens", f"kernels on {reasoner.device.type} depend on the batch")
     sampler = LearnedSampler(SamplerSpec("gts"), _random_heads(reasoner))
-    others = _OTHERS if torch.get_num_threads() == 1 else _OTHERS + _OTHERS_WITH_THREADS
+    others: tuple[tuple[int, ...], ...] = _OTHERS
+    budgets: tuple[int, ...] = _BUDGETS
+    if reasoner.parameter_count > _LARGE_PARAMETERS:
+        others, budgets = _LARGE_OTHERS, _LARGE_BUDGETS
+    if torch.get_num_threads() > 1:
+        others = (*others, *_OTHERS_WITH_THREADS)
     # The second bucket repeats only some of it: kernels depend on rows more than on the prompt.
-    for lengths, mates in zip(_PROMPT_LENGTHS, (others, others[3:5]), strict=True):
-        found = _compare(reasoner, sampler, lengths, mates)
+    plan = list(zip(_PROMPT_LENGTHS, (others, others[2:4]), strict=True))
+    for lengths, mates in plan:
+        found = _compare(reasoner, sampler, lengths, mates, budgets)
         if found is not None:
             where = f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
             return Reproducibility("tokens", f"{found} ({where})")
-    return Reproducibility("bits", f"{len(others) + 12} batches gave the same bits")
+    count = sum(len(mates) + len(budgets) for _, mates in plan)
+    return Reproducibility("bits", f"{count} batches gave the same bits")
 
 
 def _compare(
@@ -62,6 +73,7 @@ def _compare(
     sampler: LearnedSampler,
     lengths: Sequence[int],
     others: Sequence[Sequence[int]],
+    budgets: Sequence[int],
 ) -> str | None:
     """Run the same lanes alone and in other batches; return the first difference."""
     vocabulary = reasoner.vocabulary_size
@@ -79,7 +91,7 @@ def _compare(
         ]
         if not torch.equal(_run(reasoner, sampler, [tracked, *mates]), reference):
             return f"a lane has other bits among questions of {', '.join(map(str, counts))} lanes"
-    for budget in (8, 16, 40):
+    for budget in budgets:
         larger = Ask(prompts[0], 1, tuple(range(budget)), prefix=alone[0])
         if not torch.equal(_run(reasoner, sampler, [larger])[:_TRACKED], reference):
             return f"a lane has other bits with a budget of {budget}"

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from latent.errors import InputError
-from latent.zoo import DEFAULT_MODEL
+from latent.zoo import SERVED_MODELS
 
 _ORIGIN = re.compile(r"https?://[^/?#\s]+")
 
@@ -26,7 +26,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     models: tuple[str, ...] = Field(
-        (DEFAULT_MODEL,),
+        SERVED_MODELS,
         min_length=1,
         description="An embedded reasoner or panel, or a folder; repeat it for several.",
     )

@@ -8,7 +8,9 @@ from latent.folders import DEFAULT_SAMPLER, read_format, sampler_folders
 from latent.specs import SamplerSpec
 
 __all__ = [
+    "DEFAULT_LATENT_MODEL",
     "DEFAULT_MODEL",
+    "SERVED_MODELS",
     "embedded_models",
     "embedded_panels",
     "find_panel",
@@ -16,7 +18,8 @@ __all__ = [
     "resolve_sampler",
 ]
 
-_DEFAULTS = ("smollm2-cot", "coconut-tiny")  # the first of them that can be loaded here
+DEFAULT_LATENT_MODEL = "coconut-tiny"
+_EVERYDAY_MODEL = "smollm2-cot"
 
 
 def embedded_models() -> dict[str, Path]:
@@ -26,19 +29,20 @@ def embedded_models() -> dict[str, Path]:
 
 
 def _default_model() -> str:
-    for name in _DEFAULTS[:-1]:
-        folder = Path(__file__).parent / name
-        try:
-            base = read_format(folder).base
-            if base is not None:
-                find_base(folder, base)
-        except NotFoundError:
-            continue
-        return name
-    return _DEFAULTS[-1]
+    """The reasoner for everyday questions if its base is installed, else the default latent one."""
+    folder = Path(__file__).parent / _EVERYDAY_MODEL
+    try:
+        base = read_format(folder).base
+        if base is not None:
+            find_base(folder, base)
+    except NotFoundError:
+        return DEFAULT_LATENT_MODEL
+    return _EVERYDAY_MODEL
 
 
 DEFAULT_MODEL = _default_model()
+# What is served if nothing is said: the default, and one that thinks in hidden states.
+SERVED_MODELS = tuple(dict.fromkeys((DEFAULT_MODEL, DEFAULT_LATENT_MODEL)))
 
 
 def embedded_panels() -> dict[str, Path]:

@@ -56,10 +56,7 @@ Answer = (
 SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
 ModelText = Annotated[str, Field(min_length=1, max_length=200)]
 PanelText = Annotated[list[ModelText], Field(max_length=16)]
-_EXAMPLE = (
-    "Ivan has 88 apples. He finds 10 on the ground. He gives 14 to the neighbours. "
-    "How many apples are left?"
-)
+_EXAMPLE = "Tom has 12 apples. He buys 5 more and gives 3 to Anna. How many apples does Tom have?"
 
 
 class _Body(BaseModel):
@@ -129,7 +126,7 @@ class DiagnoseRequest(_Body):
     """A question whose exploration by samplers is measured; with the true `answer`, also how well."""
 
     question: str = Field(examples=[_EXAMPLE])
-    answer: Answer = Field(None, examples=[84])
+    answer: Answer = Field(None, examples=[14])
     samplers: list[SamplerText] | None = Field(
         None, min_length=1, description="Absent: one of every kind that the model supports."
     )

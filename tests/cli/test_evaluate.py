@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from latent.store import save_reasoner
-from latent.zoo import DEFAULT_MODEL
+from latent.zoo import DEFAULT_LATENT_MODEL
 from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from trainer.evaluation.config import EvaluationConfig
@@ -53,7 +53,7 @@ def test_model_and_data_have_defaults(
     monkeypatch.setattr("trainer.evaluation.run.evaluate", lambda config, _: configs.append(config))
     code, _, err = gts("evaluate", "--samplers", "gts", "--out", tmp_path / "out")
     assert (code, err) == (0, "")
-    assert [(one.model, one.data) for one in configs] == [(DEFAULT_MODEL, "embedded:test")]
+    assert [(one.model, one.data) for one in configs] == [(DEFAULT_LATENT_MODEL, "embedded:test")]
 
 
 def test_the_progress_bar_says_that_it_evaluates(

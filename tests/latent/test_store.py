@@ -330,3 +330,18 @@ def test_every_error_is_a_gts_error() -> None:
     errors = [each for each in named if isinstance(each, type)]
     assert all(issubclass(each, GtsError) for each in errors)
     assert len(errors) == 7
+
+
+def test_a_reasoner_may_name_its_own_default_sampler(folder: Path) -> None:
+    before = fingerprint(folder)
+    data = json.loads((folder / "reasoner.json").read_text())
+    for text, expected in ((None, "gts"), ("gaussian:0.5", "gaussian:0.5")):
+        data["sampler"] = text
+        (folder / "reasoner.json").write_text(json.dumps(data))
+        assert load_reasoner(folder).format.default_sampler == expected
+    assert fingerprint(folder) == before
+    for text in ("magic", "token:0.7"):  # unknown, and not for hidden states
+        data["sampler"] = text
+        (folder / "reasoner.json").write_text(json.dumps(data))
+        with pytest.raises(FormatError, match=r"reasoner\.json: sampler: "):
+            load_reasoner(folder)

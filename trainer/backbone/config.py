@@ -93,6 +93,9 @@ class BackboneConfig(Settings):
     ] = "embedded:validation"
     test: Annotated[str | None, Doc("Data for the final measure; empty: none.")] = "embedded:test"
     train_problems: Annotated[_Count, Doc("How many rows of each data source to use.")] = 150_000
+    max_tokens: Annotated[
+        _NotNegative, Doc("Leave out problems of more tokens; 0: only what the decoder can't take.")
+    ] = 0
     validation_problems: Annotated[_Count, Doc("How many rows to validate on.")] = 500
     test_problems: Annotated[_Count, Doc("How many rows to test on.")] = 1000
     thoughts_per_step: Annotated[_Count, Doc("Thoughts for a replaced step.")] = 2

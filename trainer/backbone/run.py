@@ -5,6 +5,7 @@ bit for bit from its last checkpoint.
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -17,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from latent.answers import common_prefix
 from latent.errors import InputError, MismatchError
-from latent.files import read_json, write_json
+from latent.files import read_json, write_json, write_text
 from latent.format import Base, Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
 from latent.store import save_reasoner
@@ -95,10 +96,12 @@ class BackboneRun:
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
         is_constant = self.mixture.is_constant
-        self.train = self._corpus(train, omit_long=not is_constant)
+        omit_long = not is_constant or config.max_tokens > 0
+        self.train = self._corpus(train, omit_long)
         self._pool = 0 if is_constant else None  # that self.train holds
         self._too_long = len(train) - len(self.train.examples)
-        self.validation = self._corpus(validation, omit_long=config.validation == HELD_OUT)
+        is_own = config.validation == HELD_OUT or config.max_tokens > 0
+        self.validation = self._corpus(validation, omit_long=is_own)
         self.test = self._corpus(test) if test else None
         self._check_data()
 
@@ -107,6 +110,9 @@ class BackboneRun:
         folder = self._checkpoint_folder()
         log_bytes = folder.resume(self._restore)
         write_json(self.out / "config.json", self.config.to_json())
+        if self.config.validation == HELD_OUT:  # to calibrate on, and to choose by
+            lines = [json.dumps(asdict(row)) for row in self.mixture.held_out()]
+            write_text(self.out / "held-out.jsonl", "\n".join(lines) + "\n")
         total = sum(stage.steps for stage in self.recipe.stages)
         with (
             RunLog(self.out / "log.jsonl", log_bytes) as log,
@@ -286,9 +292,11 @@ class BackboneRun:
 
     def _length_limit(self) -> int | None:
         """Most tokens that an example may have beside its thoughts and the two latent markers."""
-        limit = getattr(self.model.config, "max_position_embeddings", None)
+        window = getattr(self.model.config, "max_position_embeddings", None)
         thoughts = max(stage.thoughts for stage in self.recipe.stages)
-        return None if limit is None else limit - thoughts - 2
+        limits = [] if window is None else [window - thoughts - 2]
+        limits += [self.config.max_tokens] if self.config.max_tokens else []
+        return min(limits, default=None)
 
     def _check_data(self) -> None:
         """Refuse at once what would fail in a later stage, perhaps hours from now."""

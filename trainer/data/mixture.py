@@ -106,7 +106,7 @@ class Mixture:
         """All training problems with their published numbers, source after source."""
         return [template.original() for source in self.sources for template in source.training]
 
-    def held_out(self, limit: int) -> list[Row]:
+    def held_out(self, limit: int | None = None) -> list[Row]:
         """Held-out problems with their published numbers, in an order that mixes the sources."""
         rows = [template.original() for source in self.sources for template in source.held_out]
         if not rows:

@@ -17,7 +17,7 @@ from latent.rollout import Ask, rollout
 from latent.store import load_reasoner
 from latent.trajectory import DETERMINISTIC
 from latent.votes import tally
-from latent.zoo import DEFAULT_MODEL, resolve_model
+from latent.zoo import DEFAULT_LATENT_MODEL, resolve_model
 from trainer.data.rows import Dataset
 from trainer.data.sources import load_dataset
 
@@ -51,7 +51,9 @@ def main() -> None:
         prog="python -m trainer.evaluation.examples",
         description="Choose questions that a reasoner answers, for the page at `/` and /v1/models.",
     )
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="an embedded name or a folder")
+    parser.add_argument(
+        "--model", default=DEFAULT_LATENT_MODEL, help="an embedded name or a folder"
+    )
     parser.add_argument("--data", default="embedded:test", help="where questions are taken from")
     parser.add_argument("--limit", type=int, default=100, help="questions to try")
     parser.add_argument("--count", type=int, default=4, help="examples to keep")
