@@ -105,12 +105,19 @@ class LaneReport:
             np.array(self.answer_tokens, np.int32),
             None if any(final is None for final in finals) else np.array(finals),
         )
+        tokens = [
+            (each.tokens, each.token_logprobs, each.token_texts) for each in self.trajectories
+        ]
+        is_bare = all(each.token_texts is None for each in self.trajectories)
         rest = (self.prompt_tokens, self.timing, self.snr, self.findings)
-        return _unpack, (arrays, tuple(texts), rest)
+        return _unpack, (arrays, tuple(texts), None if is_bare else tokens, rest)
 
 
 def _unpack(
-    arrays: tuple[Any, ...], texts: tuple[tuple[Any, ...], ...], rest: tuple[Any, ...]
+    arrays: tuple[Any, ...],
+    texts: tuple[tuple[Any, ...], ...],
+    tokens: list[tuple[Any, ...]] | None,
+    rest: tuple[Any, ...],
 ) -> LaneReport:
     indices, codes, logprobs, counts, finals = arrays
     trajectories = []
@@ -119,7 +126,20 @@ def _unpack(
     ):
         text, answer, start = texts[code]
         final = None if finals is None else finals[row]
-        trajectories.append(Trajectory(index, text, answer, logprob, (), (), start, final))
+        ids, token_logprobs, token_texts = ((), (), None) if tokens is None else tokens[row]
+        trajectories.append(
+            Trajectory(
+                index,
+                text,
+                answer,
+                logprob,
+                ids,
+                token_logprobs,
+                start,
+                final,
+                token_texts=token_texts,
+            )
+        )
     return LaneReport(tuple(trajectories), tuple(counts.tolist()), *rest)
 
 
