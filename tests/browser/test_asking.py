@@ -112,15 +112,19 @@ def test_an_overload_says_how_long_to_wait_and_a_deadline_that_it_passed(
     page.get_by_label("Bearer token").fill(TOKEN)
     page.get_by_label("Bearer token").press("Enter")
     expect(page.get_by_label("Model", exact=True)).to_have_value("counting")
-    body = {"question": f"until {go}", "budget": 32}
 
-    def crowd() -> None:
+    def crowd(budget: int) -> None:
+        body = {"question": f"until {go}", "budget": budget}
         httpx.post(f"{narrow.url}/solve", json=body, headers=narrow.headers, timeout=120)
 
-    others = [threading.Thread(target=crowd) for _ in range(2)]
-    for other in others:
-        other.start()
-    wait_for(lambda: narrow.metric("gts_waiting_lanes") >= 16)
+    # One round of 16 runs and one may be sent ahead: of these 40 lanes 8 to 24 wait, and leave room
+    # for a budget of 1 but not for one of 32.
+    others = [threading.Thread(target=crowd, args=(budget,)) for budget in (32, 8)]
+    others[0].start()
+    wait_for(lambda: narrow.metric("gts_open_questions") == 1)
+    wait_for(lambda: narrow.metric("gts_waiting_lanes") <= 16)
+    others[1].start()
+    wait_for(lambda: narrow.metric("gts_open_questions") == 2)
     ask(page, QUESTION, budget=32)
     error = page.locator("#error")
     expect(error).to_contain_text("The server is busy")
