@@ -43,14 +43,11 @@ def models_command(
 
 def _has_base(folder: Path) -> bool:
     """Whether an embedded reasoner can be loaded here; say on standard error what it would need."""
-    from latent.adapter import find_base
     from latent.errors import NotFoundError
-    from latent.folders import read_format
+    from latent.folders import check_base
 
-    base = read_format(folder).base
     try:
-        if base is not None:
-            find_base(folder, base)
+        check_base(folder)
     except NotFoundError as error:
         typer.echo(f"not listed: {error}", err=True)
         return False

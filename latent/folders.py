@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from latent.adapter import read_adapter
+from latent.adapter import find_base, read_adapter
 from latent.errors import FormatError
 from latent.files import raw_tensors, read_json, tensors_digest
 from latent.format import ReasonerFormat
@@ -19,6 +19,7 @@ from latent.format import ReasonerFormat
 __all__ = [
     "DEFAULT_SAMPLER",
     "SamplerCard",
+    "check_base",
     "fingerprint",
     "read_format",
     "read_sampler_card",
@@ -44,6 +45,13 @@ class SamplerCard:
 def read_format(folder: Path) -> ReasonerFormat:
     """Read `reasoner.json`."""
     return ReasonerFormat.from_json(read_json(folder / "reasoner.json"))
+
+
+def check_base(folder: Path) -> None:
+    """Refuse a reasoner whose base is not here, and say how to install it."""
+    base = read_format(folder).base
+    if base is not None:
+        find_base(folder, base)
 
 
 def fingerprint(folder: Path) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from latent.adapter import find_base
 from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
 from latent.errors import InputError, MismatchError, NotFoundError, SpecError
@@ -14,6 +13,7 @@ from latent.files import read_json
 from latent.folders import (
     DEFAULT_SAMPLER,
     SamplerCard,
+    check_base,
     fingerprint,
     read_format,
     read_sampler_card,
@@ -191,9 +191,8 @@ class Catalog:
 
 
 def _read(folder: Path) -> ServedModel:
-    format, own = read_format(folder), fingerprint(folder)
-    if format.base is not None:
-        find_base(folder, format.base)  # missing: said here, and not by a worker that can't start
+    own = fingerprint(folder)
+    check_base(folder)  # missing: said here, and not by a worker that can't start
     samplers = {name: read_sampler_card(path) for name, path in sampler_folders(folder).items()}
     for sampler, card in samplers.items():
         if card.reasoner_fingerprint != own:
@@ -206,7 +205,7 @@ def _read(folder: Path) -> ServedModel:
     return ServedModel(
         name=folder.name,
         folder=folder,
-        format=format,
+        format=read_format(folder),
         width=width,
         fingerprint=own,
         samplers=samplers,

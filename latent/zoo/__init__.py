@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from latent.adapter import find_base
 from latent.errors import NotFoundError
-from latent.folders import DEFAULT_SAMPLER, read_format, sampler_folders
+from latent.folders import DEFAULT_SAMPLER, check_base, sampler_folders
 from latent.specs import SamplerSpec
 
 __all__ = [
@@ -32,9 +31,7 @@ def _default_model() -> str:
     """The reasoner for everyday questions if its base is installed, else the default latent one."""
     folder = Path(__file__).parent / _EVERYDAY_MODEL
     try:
-        base = read_format(folder).base
-        if base is not None:
-            find_base(folder, base)
+        check_base(folder)
     except NotFoundError:
         return DEFAULT_LATENT_MODEL
     return _EVERYDAY_MODEL
