@@ -20,7 +20,7 @@ from latent.errors import FormatError, MismatchError, NotFoundError
 from latent.files import load_tensors, raw_tensors, save_tensors, tensors_digest
 from latent.format import Base
 
-__all__ = ["load_base", "load_factors", "merge_adapter"]
+__all__ = ["add_low_rank", "load_base", "load_factors", "merge_adapter"]
 
 _log = logging.getLogger(__name__)
 
@@ -62,13 +62,12 @@ def merge_adapter(folder: Path, weights: Mapping[str, torch.Tensor]) -> dict[str
     factors, merged = load_factors(folder), dict(weights)
     modules = dict.fromkeys(name.rpartition(".lora_")[0] for name in factors)
     for module in modules:
-        pair = [factors.pop(f"{module}.lora_{part}.weight", None) for part in "AB"]
+        a, b = (factors.pop(f"{module}.lora_{part}.weight", None) for part in "AB")
         weight = weights.get(f"{module}.weight")
         if weight is None:
             raise MismatchError(f"{path} adapts {module!r}, which its base does not have")
-        if pair[0] is None or pair[1] is None:
+        if a is None or b is None:
             raise MismatchError(f"{path}: lora_A or lora_B of {module} is missing")
-        a, b = pair[0].double(), pair[1].double()
         shape = tuple(reversed(weight.shape)) if adapter.is_transposed else tuple(weight.shape)
         if (
             a.ndim != 2
@@ -79,12 +78,19 @@ def merge_adapter(folder: Path, weights: Mapping[str, torch.Tensor]) -> dict[str
                 f"{path}: lora_A {tuple(a.shape)} and lora_B {tuple(b.shape)} of {module} do not fit "
                 f"rank {adapter.rank} and its base's weight {tuple(weight.shape)}"
             )
-        delta = adapter.scale * (b @ a)  # (out, in)
-        whole = weight.double() + (delta.T if adapter.is_transposed else delta)
+        whole = add_low_rank(weight, a, b, adapter.scale, is_transposed=adapter.is_transposed)
         merged[f"{module}.weight"] = whole.to(weight.dtype).contiguous()
     if factors:
         raise MismatchError(f"{path} has {next(iter(factors))}, which is no part of an adapter")
     return merged
+
+
+def add_low_rank(
+    weight: torch.Tensor, a: torch.Tensor, b: torch.Tensor, scale: float, *, is_transposed: bool
+) -> torch.Tensor:
+    """Compute W + scale·B·A in float64; W is (out, in), or transposed (in, out)."""
+    delta = scale * (b.double() @ a.double())  # (out, in)
+    return weight.double() + (delta.T if is_transposed else delta)
 
 
 def _check(path: Path, found: str, base: Base, folder: Path) -> None:

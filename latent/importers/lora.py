@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 import torch
 
 from latent.importers.keys import Shapes
+from latent.merging import add_low_rank
 
 __all__ = ["lora_ranks", "lora_shapes", "merge_lora"]
 
@@ -49,10 +50,9 @@ def merge_lora(
         elif name.startswith(f"{match[1]}.{BASE}."):
             merged[name.replace(f".{BASE}.", ".")] = tensor
     for module in adapted:
-        a, b = weights[f"{module}.{LORA_A}"].double(), weights[f"{module}.{LORA_B}"].double()
-        delta = (alpha / len(a)) * (b @ a)  # (out, in)
-        base = merged[f"{module}.weight"].double()
-        whole = base + (delta.T if module in transposed else delta)
+        a, b = weights[f"{module}.{LORA_A}"], weights[f"{module}.{LORA_B}"]
+        base, scale = merged[f"{module}.weight"], alpha / len(a)
+        whole = add_low_rank(base, a, b, scale, is_transposed=module in transposed)
         merged[f"{module}.weight"] = whole.to(dtype).contiguous()
     return merged
 
