@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.options import Json, track
+from cli.options import Json
 
 
 def models_command(
@@ -14,18 +14,24 @@ def models_command(
         list[Path] | None,
         typer.Argument(help="Reasoner or panel folders to list besides the embedded ones."),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Load each one and measure what a seed promises on this machine."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the embedded reasoners and panels, and any folders given: kind, samplers, fingerprint.
 
-    `reproducible` is measured here, on this machine: `bits` if one seed gives the same bits in any
-    batch, `tokens` if rounding may differ.
+    With --check also whether it loads, and `reproducible`: `bits` if one seed gives the same bits in
+    any batch, `tokens` if rounding may differ.
 
     [bold]Examples[/bold]
 
     gts models
 
-    gts models ./my-coconut --json
+    gts models ./my-coconut --check --json
     """
     from latent.zoo import embedded_models, embedded_panels, find_panel, resolve_model
 
@@ -33,7 +39,9 @@ def models_command(
     found = {name: folder for name, folder in embedded_models().items() if _has_base(folder)}
     found |= {each.name: resolve_model(str(each)) for each in folders or () if not given[each.name]}
     panels = embedded_panels() | {name: folder for name, folder in given.items() if folder}
-    listed = [_describe(name, found[name]) for name in track(found, "checking")]
+    listed = [_describe(name, folder) for name, folder in found.items()]
+    if check:
+        _check(listed)
     listed += [_describe_panel(name, folder) for name, folder in panels.items()]
     if as_json:
         typer.echo(json.dumps(listed, indent=2))
@@ -55,11 +63,10 @@ def _has_base(folder: Path) -> bool:
 
 
 def _describe(name: str, folder: Path) -> dict[str, Any]:
-    import latent
-    from latent.folders import read_sampler_card, sampler_folders
+    """What the files say; hashes the weights, loads nothing."""
+    from latent.folders import fingerprint, read_format, read_sampler_card, sampler_folders
 
-    reasoner = latent.load(str(folder))
-    promise, format = reasoner.reproducibility, reasoner.format
+    format = read_format(folder)
     samplers = {name: read_sampler_card(path) for name, path in sampler_folders(folder).items()}
     return {
         "name": name,
@@ -67,11 +74,25 @@ def _describe(name: str, folder: Path) -> dict[str, Any]:
         "thoughts": format.thoughts,
         "samplers": {name: card.results for name, card in samplers.items()},
         "results": format.provenance.get("results", {}),
-        "fingerprint": reasoner.fingerprint,
-        "reproducible": promise.kind,
-        "reproducible_reason": promise.reason,
+        "fingerprint": fingerprint(folder),
         "folder": str(folder),
     }
+
+
+def _check(listed: list[dict[str, Any]]) -> None:
+    """Load each reasoner, compare the bits of one seed in several batches, and add the result."""
+    from rich.console import Console
+    from rich.progress import track
+
+    import latent
+
+    notes = Console(stderr=True)
+    # A progress bar, on standard error if that is a terminal.
+    for model in track(
+        listed, "checking …", console=notes, transient=True, disable=not notes.is_terminal
+    ):
+        promise = latent.load(model["folder"]).reproducibility
+        model |= {"reproducible": promise.kind, "reproducible_reason": promise.reason}
 
 
 def _describe_panel(name: str, folder: Path) -> dict[str, Any]:
@@ -101,12 +122,14 @@ def _print(listed: list[dict[str, Any]]) -> None:
         )
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("name", "kind", "thoughts", "samplers", "reproducible", "fingerprint"):
+    is_checked = any("reproducible" in model for model in listed)
+    titles = ("name", "kind", "thoughts", "samplers", "fingerprint")
+    for title in (*titles, "reproducible") if is_checked else titles:
         table.add_column(title)
     for model in listed:
         if model["kind"] == "panel":
             members = ", ".join(one["member"] for one in model["members"])
-            table.add_row(model["name"], "panel", "-", members, "-", "-")
+            table.add_row(model["name"], "panel", "-", members, "-", *["-"] * is_checked)
             continue
         names = map(sampler_spec, model["samplers"])
         table.add_row(
@@ -114,7 +137,7 @@ def _print(listed: list[dict[str, Any]]) -> None:
             model["kind"],
             str(model["thoughts"]),
             ", ".join(names) or "-",
-            model["reproducible"],
             model["fingerprint"][:12],
+            *([model["reproducible"]] if is_checked else []),
         )
     Console().print(table)

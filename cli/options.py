@@ -1,7 +1,7 @@
 """Options that several subcommands share, and the loading behind them."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +27,6 @@ __all__ = [
     "load_reasoner",
     "load_solver",
     "read_question",
-    "track",
     "typed_options",
 ]
 
@@ -76,18 +75,6 @@ Token = Annotated[
     str | None, typer.Option(envvar="GTS_TOKEN", help="The server's bearer token, for --url.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
-
-def track(names: Iterable[str], verb: str) -> Iterator[str]:
-    """Iterate, with a progress bar on standard error if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import track as rich_track
-
-    console = Console(stderr=True)
-    items = list(names)
-    if not console.is_terminal:
-        return iter(items)
-    return iter(rich_track(items, f"{verb} …", console=console, transient=True))
 
 
 def load_reasoner(model: str, device: str, dtype: str, threads: int | None) -> "Reasoner":

@@ -126,6 +126,7 @@ def test_a_text_reasoner_samples_tokens_by_default(gts: Gts, text_folder: Path) 
 
 def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None:
     code, out, _ = gts("models", folder, "--json")
+    assert "reproducible" not in out
     mine = next(model for model in json.loads(out) if model["name"] == "random-coconut")
     assert code == 0
     assert mine["kind"] == "coconut"
@@ -136,6 +137,32 @@ def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None
     panel = next(model for model in json.loads(out) if model["name"] == "panel-tiny")
     members = ["coconut-tiny:gts", "codi-tiny:gts:accuracy", "cot-tiny:token:1.0"]
     assert [each["member"] for each in panel["members"]] == members
+
+
+def test_models_checks_what_a_seed_promises_when_told_to(
+    gts: Gts, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for embedded in ("models", "panels"):  # checking these takes long
+        monkeypatch.setattr(f"latent.zoo.embedded_{embedded}", dict)
+    listed = json.loads(gts("models", folder, "--check", "--json")[1])
+    assert listed[0]["reproducible"] in ("bits", "tokens")
+    assert listed[0]["reproducible_reason"]
+    assert listed[0]["reproducible"] in gts("models", folder, "--check")[1]
+
+
+@pytest.mark.parametrize("words", [("models",), ("--help",), ("solve", "--help")])
+def test_what_needs_no_model_imports_neither_torch_nor_transformers(words: tuple[str, ...]) -> None:
+    code = (
+        "import contextlib, sys\n"
+        "from cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "sys.exit(','.join({'torch', 'transformers'} & sys.modules.keys()) or None)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
 
 
 @pytest.mark.parametrize(
