@@ -21,8 +21,9 @@ from latent.folders import read_format
 from latent.merging import load_factors
 from latent.store import load_decoder, load_projection, load_tokenizer, save_reasoner
 from trainer.runs.checkpoint import read_log
+from trainer.runs.curves import CurvePanel, curve, draw_curves
 
-__all__ = ["draw_curves", "reasoner_card", "ship"]
+__all__ = ["draw_training", "reasoner_card", "ship"]
 
 _KINDS = {
     "coconut": "COCONUT: its thoughts are its own last hidden states, fed back as they are",
@@ -34,6 +35,16 @@ _MEASURES = {
     "test": "test",
     "test_zeroed": "test, every thought set to zero",
     "test_swapped": "test, every thought taken from another question",
+}
+
+# Parts of the loss, as the log names them.
+_LOSSES = {
+    "loss": "all parts",
+    "answer": "answer after thoughts",
+    "teacher": "CODI's teacher, in text",
+    "student": "CODI's student, in thoughts",
+    "distance": "between their states",
+    "steps": "equations of the thoughts",
 }
 
 # What counts as right: of text, the whole of it.
@@ -153,32 +164,22 @@ def _table(result: Mapping[str, Any], control: Mapping[str, Any] | None) -> list
     return table
 
 
-def draw_curves(log: Path, picture: Path) -> None:
-    """Plot losses and validation accuracy of a run's log over the steps, with lines between stages."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def draw_training(log: Path, folder: Path) -> list[Path]:
+    """Draw losses and validation accuracy of a run's log as curves.png and .svg; return the paths."""
     records = read_log(log)
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    upper, lower = figure.subplots(2, 1, sharex=True)
-    for name in ("loss", "teacher", "student", "distance"):
-        points = [(record["step"], record[name]) for record in records if name in record]
-        if points:
-            upper.plot(*zip(*points, strict=True), label=name, linewidth=1)
-    upper.set_yscale("log")
-    upper.set_ylabel("loss")
-    upper.legend()
-    points = [(record["step"], record["accuracy"]) for record in records if "accuracy" in record]
-    lower.plot(*zip(*points, strict=True), marker=".")
-    lower.set_ylabel("validation accuracy of the stage")
-    lower.set_xlabel("step")
-    lower.set_ylim(0, 1)
-    edges = {record["stage"]: record["step"] for record in records}
-    for axes in (upper, lower):
-        for edge in edges.values():
-            axes.axvline(edge, color="grey", linewidth=0.5, linestyle="--")
-    figure.savefig(picture, dpi=120)
+    losses = [curve(records, name, f"{words}\n({name})") for name, words in _LOSSES.items()]
+    right = curve(records, "accuracy", "accuracy")
+    return draw_curves(
+        folder,
+        "curves",
+        [
+            CurvePanel("training loss", losses, scale="log"),
+            CurvePanel(
+                "validation questions that the\nstage answers right, %", [right], is_share=True
+            ),
+        ],
+        stage_ends=list({record["stage"]: record["step"] for record in records}.values()),
+    )
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from trainer.backbone.config import BackboneConfig, fit_plan, learning_rate
 from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder, load_pretrained, set_dropout
 from trainer.backbone.optimizer import find_tables, make_optimizer
-from trainer.backbone.publish import draw_curves
+from trainer.backbone.publish import draw_training
 from trainer.backbone.step_codes import StepCodes
 from trainer.backbone.thinking import (
     ABLATIONS,
@@ -401,7 +401,7 @@ class BackboneRun:
                 for name in ABLATIONS:
                     result[f"test_{name}"] = asdict(self.measure(self.test, last, name))
         write_json(self.out / "result.json", result)
-        draw_curves(self.out / "log.jsonl", self.out / "curves.png")
+        draw_training(self.out / "log.jsonl", self.out)
         return final
 
 

@@ -1,4 +1,4 @@
-"""The output folder of a command: refuses one that holds something else, and locks it for one writer."""
+"""The output folder of a command: refuses one that holds something else, locks it, writes into it."""
 
 import fcntl
 import os
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from latent.errors import InputError
+from latent.files import write_atomically
 
-__all__ = ["Kind", "claimed"]
+__all__ = ["Kind", "claimed", "write_file"]
 
 Kind = Literal["a sampler's training", "a backbone's training", "an evaluation", "a comparison"]
 
@@ -72,3 +73,15 @@ def _lock(folder: int, out: Path) -> None:
         ) from None
     except OSError:
         pass  # a file system without locks
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically; an OSError becomes an error that names the file."""
+
+    def fill(temporary: Path) -> None:
+        temporary.write_bytes(content)
+
+    try:
+        write_atomically(path, fill)
+    except OSError as error:
+        raise InputError(f"{path} can't be written: {error.strerror}", param="out") from error

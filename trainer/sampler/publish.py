@@ -8,12 +8,21 @@ from typing import Any
 from latent.files import write_text
 from latent.store import SamplerCard, save_sampler
 from trainer.runs.checkpoint import read_log
+from trainer.runs.curves import Curve, CurvePanel, curve, draw_curves
 from trainer.sampler.config import SamplerConfig
 from trainer.sampler.episodes import Environment
 from trainer.sampler.loop import TrainingResult
 from trainer.sampler.validation import Validation
 
 __all__ = ["Provenance", "draw_plots", "model_card", "publish"]
+
+# What the log calls these, and what they are.
+_POLICY = {
+    "kl": "distance from the\nreference, nats",
+    "approx_kl": "change of the\npolicy, nats",
+    "clipfrac": "share of clipped\nratios",
+    "entropy": "entropy, nats\nper dimension",
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ def publish(
             "trained": asdict(result.best),
         },
     )
-    draw_plots(out / "log.jsonl", out / "plots")
+    draw_plots(out / "log.jsonl", out / "plots", config)
     text = model_card(environment.name, result, config, provenance)
     write_text(out / "README.md", text)
     save_sampler(out, heads, card)
@@ -102,59 +111,51 @@ def _row(v: Validation) -> str:
     return f"{v.pass_at_n:.3f} | {v.pass_at_k:.3f} | {v.mean_at_1:.3f} | {v.confidence:.3f}"
 
 
-def draw_plots(log: Path, folder: Path) -> list[Path]:
+def draw_plots(log: Path, folder: Path, config: SamplerConfig) -> list[Path]:
     """Draw the curves of a run's log as PNG and SVG; return the paths."""
     records = read_log(log)
     steps = [record for record in records if record["kind"] == "step"]
     validations = [record for record in records if record["kind"] == "validation"]
+    trained = [
+        curve(steps, "pass@N", f"at least one is right\n(pass@{config.group_size})"),
+        curve(steps, "mean@1", "a trajectory is right\n(mean@1)"),
+        curve(steps, "uniform_share", "all right or all wrong\n(uniform_share)"),
+    ]
+    validated = [
+        curve(
+            validations,
+            "pass_at_n",
+            f"one of {config.validation_budget} is right\n(pass@{config.validation_budget})",
+        ),
+        curve(validations, "pass_at_k", f"one of {config.k} is right\n(pass@{config.k})"),
+        curve(validations, "mean_at_1", "a trajectory is right\n(mean@1)"),
+    ]
     plots = {
-        "reward": [("reward", _lines(steps, "reward"))],
+        "reward": [CurvePanel("mean reward of a trajectory", [curve(steps, "reward", "reward")])],
         "accuracy": [
-            ("training", _lines(steps, "mean@1", "pass@N", "uniform_share")),
-            ("validation", _lines(validations, "mean_at_1", "pass_at_k", "pass_at_n")),
+            CurvePanel("share of training questions, %", trained, is_share=True),
+            CurvePanel("share of validation questions, %", validated, is_share=True),
         ],
-        "thoughts": [("σ", _by_thought(steps, "sigma")), ("SNR", _by_thought(steps, "snr"))],
+        "thoughts": [
+            CurvePanel(
+                "spread of the noise\n(mean σ)", _by_thought(steps, "sigma"), is_ordered=True
+            ),
+            CurvePanel(
+                "signal to noise\n(SNR = rms μ / rms σ)", _by_thought(steps, "snr"), is_ordered=True
+            ),
+        ],
         "policy": [
-            (name, _lines(steps, name)) for name in ("kl", "approx_kl", "clipfrac", "entropy")
+            CurvePanel(f"{words}\n({name})", [curve(steps, name, name)])
+            for name, words in _POLICY.items()
         ],
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    return [
-        path
-        for name, panels in plots.items()
-        for path in _draw(panels, [folder / f"{name}.{kind}" for kind in ("png", "svg")])
-    ]
+    return [path for name, panels in plots.items() for path in draw_curves(folder, name, panels)]
 
 
-_Curve = tuple[str, list[int], list[float]]
-
-
-def _lines(records: Sequence[dict[str, Any]], *names: str) -> list[_Curve]:
-    at = [record["step"] for record in records]
-    return [(name, at, [record[name] for record in records]) for name in names]
-
-
-def _by_thought(records: Sequence[dict[str, Any]], name: str) -> list[_Curve]:
+def _by_thought(records: Sequence[dict[str, Any]], name: str) -> list[Curve]:
     at = [record["step"] for record in records]
     thoughts = len(records[0][name]) if records else 0
-    return [(f"thought {k + 1}", at, [r[name][k] for r in records]) for k in range(thoughts)]
-
-
-def _draw(panels: Sequence[tuple[str, list[_Curve]]], paths: list[Path]) -> list[Path]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 2.6 * len(panels) + 0.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, (title, curves) in zip(
-        figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
-    ):
-        for name, at, values in curves:
-            axes.plot(at, values, label=name, linewidth=1, marker="." if len(at) < 60 else None)
-        axes.set_ylabel(title)
-        if len(curves) > 1:
-            axes.legend(fontsize="small")
-    axes.set_xlabel("step")
-    for path in paths:
-        figure.savefig(path, dpi=120)
-    return paths
+    return [
+        Curve(f"thought {k + 1}", at, [record[name][k] for record in records])
+        for k in range(thoughts)
+    ]

@@ -248,7 +248,7 @@ def test_the_exported_folder_has_the_fields_of_the_format(
     assert card["provenance"]["validation"]["problems"] == 4
     loaded = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in run.model.state_dict().items())
-    assert (tmp_path / "curves.png").stat().st_size > 0
+    assert all((tmp_path / f"curves.{kind}").stat().st_size > 0 for kind in ("png", "svg"))
 
 
 def test_the_control_has_the_same_steps_no_thoughts_and_both_markers(

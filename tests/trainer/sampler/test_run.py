@@ -78,6 +78,9 @@ def test_a_run_leaves_a_sampler_that_loads_with_plots_log_and_card(model, finish
         for plot in ("reward", "accuracy", "thoughts", "policy")
         for kind in ("png", "svg")
     }
+    accuracy = (out / "plots" / "accuracy.svg").read_text()
+    for words in ("training step", "share of validation questions, %", "(pass@"):
+        assert words in accuracy
     text = (out / "README.md").read_text()
     assert "# GTS sampler for" in text
     assert "`objective` = pass@k" in text

@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.evaluation.report.plotting import (
-    INK,
-    MUTED,
-    WIDTH,
     Absent,
     Drawing,
     Panel,
@@ -16,7 +13,6 @@ from trainer.evaluation.report.plotting import (
     draw_series,
     legend,
     legend_rows,
-    render,
     render_panels,
     series_styles,
     shorten,
@@ -24,6 +20,7 @@ from trainer.evaluation.report.plotting import (
 from trainer.evaluation.report.tables import measured_votes
 from trainer.evaluation.statistics import Interval, Reliability
 from trainer.evaluation.summary import SamplerResult, Summary
+from trainer.runs.pictures import INK, MUTED, WIDTH, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

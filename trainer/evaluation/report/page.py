@@ -9,8 +9,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from latent.errors import InputError
-from latent.files import write_atomically
 from trainer.evaluation.report.figures import draw_figures
 from trainer.evaluation.report.plotting import Absent, Drawing, theme_css
 from trainer.evaluation.report.tables import (
@@ -30,8 +28,9 @@ from trainer.evaluation.report.tables import (
     seed_table,
 )
 from trainer.evaluation.summary import SamplerResult, Summary, read_run, read_snr
+from trainer.runs.output_folder import write_file
 
-__all__ = ["headline", "key_numbers", "render_page", "write_file", "write_page", "write_report"]
+__all__ = ["headline", "key_numbers", "render_page", "write_page", "write_report"]
 
 
 def write_report(out: Path) -> Path:
@@ -66,9 +65,7 @@ def write_page(
     """Write report.html and its figures as PNG and SVG into `out`; return the page."""
     for one in figures:
         if isinstance(one, Drawing):
-            path = out / "figures" / one.picture.name
-            write_file(path.with_suffix(".svg"), one.picture.svg.encode())
-            write_file(path.with_suffix(".png"), one.picture.png)
+            one.picture.save(out / "figures")
     page = render_page(template, theme=theme_css(), figures=figures, **values)
     write_file(out / "report.html", page.encode())
     return out / "report.html"
@@ -85,18 +82,6 @@ def render_page(template: str, **values: Any) -> str:
         undefined=StrictUndefined,
     )
     return environment.get_template(template).render(values)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically; an OSError becomes an error that names the file."""
-
-    def fill(temporary: Path) -> None:
-        temporary.write_bytes(content)
-
-    try:
-        write_atomically(path, fill)
-    except OSError as error:
-        raise InputError(f"{path} can't be written: {error.strerror}", param="out") from error
 
 
 def _description(run: Summary) -> str:

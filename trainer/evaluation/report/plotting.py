@@ -1,104 +1,45 @@
-"""Drawing with matplotlib: colours, what fills a panel, and figures as PNG and SVG.
+"""What fills the panels of a report's figures, and its figures inside a page.
 
-The SVG for inside a page takes its colours from the page's theme.
+The SVG inside a page takes its colours from the page's theme. `trainer.runs.pictures` has the look.
 """
 
-import io
 import re
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup
 
-from latent.errors import UnsupportedError
 from trainer.evaluation.statistics import Interval
 from trainer.evaluation.summary import Series
+from trainer.runs.pictures import BASELINES, LEARNED, MUTED, THEME, WIDTH, Picture, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = [
-    "INK",
-    "MUTED",
-    "WIDTH",
     "Absent",
     "Drawing",
     "Panel",
-    "Picture",
     "SeriesStyle",
     "budget_axis",
     "draw_baseline",
     "draw_series",
     "legend",
     "legend_rows",
-    "render",
     "render_panels",
     "series_styles",
     "shorten",
     "theme_css",
 ]
 
-WIDTH = 8.6  # inches
 _BASELINE = "deterministic"
-INK, MUTED, _GRID, _PAPER = "#1f2328", "#69707a", "#dfe3e8", "#fffffe"
-# (name, colour on a light page, on a dark page). They differ in lightness as well as hue, for
-# colour-blind readers.
-_LEARNED = (
-    ("learned-1", "#c44e00", "#ff9557"),
-    ("learned-2", "#5b4bb5", "#b3a7fa"),
-    ("learned-3", "#a8407e", "#f0a3d0"),
-)
-_BASELINES = (
-    ("baseline-1", "#0067a8", "#62b6f2"),
-    ("baseline-2", "#00805c", "#3ccb9f"),
-    ("baseline-3", "#946800", "#e5b93c"),
-    ("baseline-4", "#7a4a2b", "#cfa384"),
-)
-_THEME = (
-    ("ink", INK, "#e6e8eb"),
-    ("muted", MUTED, "#9aa3ad"),
-    ("grid", _GRID, "#343a42"),
-    ("paper", _PAPER, "transparent"),
-    *_LEARNED,
-    *_BASELINES,
-)
 Dash = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dash, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = "osD^vPX"
 _LABEL_LENGTH = 34
 _LEGEND_WIDTH = 100  # characters per row of a full-width legend
-
-_RC: dict[Any, Any] = {
-    "svg.hashsalt": "gts",
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a sampler's path may contain a dollar sign
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 9.5,
-    "axes.edgecolor": MUTED,
-    "axes.facecolor": "none",
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": _GRID,
-    "grid.linewidth": 0.7,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "legend.labelcolor": INK,
-    "lines.linewidth": 1.7,
-    "lines.markersize": 4.5,
-}
 
 
 @dataclass(frozen=True)
@@ -108,15 +49,6 @@ class SeriesStyle:
     colour: str
     dash: Dash
     marker: str
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A rendered figure."""
-
-    name: str
-    svg: str
-    png: bytes
 
 
 @dataclass(frozen=True)
@@ -142,7 +74,7 @@ class Drawing:
         """The SVG for inside a page: colours as CSS variables, ids unique to this figure."""
         name, svg = self.picture.name, self.picture.svg
         text = svg[svg.index("<svg") :]
-        for variable, light, _ in _THEME:
+        for variable, light, _ in THEME:
             text = text.replace(light, f"var(--{variable})")
         text = re.sub(r'\bid="', f'id="{name}-', text)
         text = text.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-').strip()
@@ -162,11 +94,11 @@ def series_styles(names: Sequence[str], learned: Sequence[str]) -> dict[str, Ser
     """Style of each series: warm colours for learned samplers, cool ones for the others."""
     chosen: dict[str, SeriesStyle] = {}
     for group, palette in (
-        ([name for name in names if name in learned], _LEARNED),
-        ([name for name in names if name not in learned], _BASELINES),
+        ([name for name in names if name in learned], LEARNED),
+        ([name for name in names if name not in learned], BASELINES),
     ):
         for place, name in enumerate(group):
-            offset = 0 if palette is _LEARNED else 1
+            offset = 0 if palette is LEARNED else 1
             chosen[name] = SeriesStyle(
                 colour=palette[place % len(palette)][1],
                 dash=_DASHES[(place + offset) % len(_DASHES)],
@@ -183,42 +115,12 @@ def shorten(label: str) -> str:
 
 def theme_css() -> Markup:
     """Colours as CSS variables, for light and for dark pages."""
-    light = "".join(f"--{name}:{value};" for name, value, _ in _THEME if name != "paper")
-    dark = "".join(f"--{name}:{value};" for name, _, value in _THEME if name != "paper")
+    light = "".join(f"--{name}:{value};" for name, value, _ in THEME if name != "paper")
+    dark = "".join(f"--{name}:{value};" for name, _, value in THEME if name != "paper")
     return Markup(
         f":root{{--paper:transparent;{light}}}\n"
         f"@media (prefers-color-scheme:dark){{:root{{{dark}}}}}"
     )
-
-
-def render(
-    name: str,
-    size: tuple[float, float],
-    shape: tuple[int, int],
-    draw: Callable[["Figure", "list[Axes]"], None],
-    **grid: Any,
-) -> Picture:
-    """Render a figure of rows × columns panels that `draw` fills; the bytes are reproducible."""
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UnsupportedError("figures need matplotlib: pip install 'gts[train]'") from error
-    with matplotlib.rc_context(_RC), warnings.catch_warnings():
-        # The browser has glyphs that matplotlib's font lacks.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure = Figure(figsize=size, layout="constrained", facecolor=_PAPER)
-        FigureCanvasAgg(figure)
-        panels = figure.subplots(*shape, squeeze=False, **grid)
-        draw(figure, list(panels.flat))
-        svg, png = io.StringIO(), io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.set_layout_engine(
-            "none"
-        )  # already laid out; doing it again would take half of the time
-        figure.savefig(png, format="png", dpi=144, metadata={"Software": None})
-    return Picture(name=name, svg=svg.getvalue(), png=png.getvalue())
 
 
 def render_panels(

@@ -16,7 +16,7 @@ from typing import Any
 
 from latent.errors import GtsError, NotFoundError
 from trainer.evaluation.report.figures import pass_at_figure
-from trainer.evaluation.report.page import headline, render_page, write_file
+from trainer.evaluation.report.page import headline, render_page
 from trainer.evaluation.report.panels import (
     PanelSummary,
     panel_command,
@@ -28,6 +28,7 @@ from trainer.evaluation.report.plotting import Drawing
 from trainer.evaluation.report.tables import NOTHING, Cell, Table, command, seed_table
 from trainer.evaluation.statistics import Interval
 from trainer.evaluation.summary import Summary, read_summary
+from trainer.runs.output_folder import write_file
 
 __all__ = ["main", "results_text"]
 

@@ -10,7 +10,7 @@ from tests.trainer.evaluation.evaluations import Simulated, simulate, summarise
 from trainer.evaluation.report.figures import draw_figures
 from trainer.evaluation.report.page import headline, key_numbers
 from trainer.evaluation.report.paper import paper_rows
-from trainer.evaluation.report.plotting import legend, render, series_styles, shorten
+from trainer.evaluation.report.plotting import legend, series_styles, shorten
 from trainer.evaluation.report.tables import (
     Cell,
     command,
@@ -24,6 +24,7 @@ from trainer.evaluation.report.tables import (
 )
 from trainer.evaluation.statistics import Interval
 from trainer.evaluation.summary import ModelCard, Paired, Seeds, Summary, read_summary
+from trainer.runs.pictures import render
 
 SMALL = Simulated(budget=8, questions=10)
 
