@@ -87,7 +87,7 @@ class LaneReport:
     answer_tokens: tuple[int, ...]  # tokens decoded, per trajectory
     prompt_tokens: int
     timing: Timing
-    snr: tuple[float, ...] | None = None  # per thought
+    snr: tuple[float, ...] | None = None  # per thought; of one question in a round
     findings: Mapping[str, Any] | None = None  # of a diagnosis or a trace
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -15,9 +15,9 @@ Flow = tuple[str, str]  # kind of work, model: few, so that no client can make n
 _FIRST_LANES = 2 * BLOCK  # in the first round of a group, whose speed is not known yet
 _UNKNOWN_SPEED = 0.01  # seconds per lane, until a group's first round is measured
 _MAX_SPEEDS = 64  # bounds the table: sampler specs come from requests
-_KNEE = (
-    0.95  # larger rounds than those that have this share of the greatest speed are of little use
-)
+# Shares of a group's greatest speed. Rounds that are larger than the knee are of little use; smaller
+# ones than the least mostly repeat what every round costs, so the queue grows, whatever their time.
+_KNEE, _LEAST = 0.95, 0.5
 _SMALL_SHARE = 0.75  # of a round, for budgets below a block, which then wait for no other
 _DEADLINE_SHARE = 0.8  # of the time that is left, for the round that should be in time
 
@@ -166,12 +166,20 @@ class Scheduler:
         return RoundTask(next(self._round_ids), group, tasks, at_once)
 
     def _round_size(self, device: int, group: Group) -> int:
-        """Bound a round by the device's lanes, by its time, since it is not interrupted, and by use."""
+        """Bound a round by the device's lanes, by its time, since it is not interrupted, and by use.
+
+        Rounds of one size do not tell what a larger one costs: one of twice the size does.
+        """
         speed, limit = self._speeds.get(group), self._lane_limits[device]
         if speed is None:
             return min(limit, _FIRST_LANES)
+        useful = -(-speed.knee(_KNEE) // BLOCK) * BLOCK or limit
         in_time = _blocks(speed.lanes(self._round_seconds))
-        return max(BLOCK, int(min(limit, in_time, speed.knee(_KNEE, BLOCK))))
+        size = max(BLOCK, min(in_time, useful), _blocks(speed.knee(_LEAST)))
+        is_usual = abs(size - speed.mean_lanes) < size / 4
+        if is_usual and not speed.is_sure and 2 * size <= limit:
+            size *= 2
+        return int(min(limit, size))
 
     def _in_time(self, jobs: Sequence[Job], size: int) -> tuple[Sequence[Job], int]:
         """Jobs and size of a round that ends before the deadlines of the jobs in it, which come first.

@@ -1,6 +1,5 @@
 """How long a round of one group takes, learned from its rounds: seconds = overhead + lanes · slope."""
 
-import math
 from dataclasses import dataclass
 
 __all__ = ["Speed"]
@@ -13,8 +12,9 @@ _MIN_SPREAD = 0.2  # of the sizes around their mean, below which a slope cannot 
 class Speed:
     """Weighted least squares over the rounds of a group, the latest counting most.
 
-    While all rounds have had about the same size, or the fit makes no sense (rounds of other prompts),
-    time is taken as proportional to lanes.
+    Until rounds of unequal sizes have told overhead and slope apart, time is taken as proportional to
+    lanes. Later rounds of one size, or whose fit makes no sense (rounds of other prompts), change the
+    time but not the ratio of the two.
     """
 
     _weight: float = 0.0
@@ -22,6 +22,7 @@ class Speed:
     _seconds: float = 0.0
     _lanes_squared: float = 0.0
     _product: float = 0.0
+    _ratio: float = 0.0  # overhead / slope: the lanes that take as long as the overhead
 
     def learn(self, lanes: int, seconds: float) -> None:
         """Take in a finished round."""
@@ -30,6 +31,23 @@ class Speed:
         self._seconds = _DECAY * self._seconds + seconds
         self._lanes_squared = _DECAY * self._lanes_squared + lanes * lanes
         self._product = _DECAY * self._product + lanes * seconds
+        if self.is_sure:
+            slope = (self._product - self._lanes * self._seconds / self._weight) / (
+                self._variance * self._weight
+            )
+            overhead = (self._seconds - slope * self._lanes) / self._weight
+            if slope > 0.0 and overhead >= 0.0:
+                self._ratio = overhead / slope
+
+    @property
+    def mean_lanes(self) -> float:
+        """Lanes of a round, as they have been."""
+        return self._lanes / self._weight
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the latest rounds differed enough in size to tell overhead and slope apart."""
+        return self._variance > (_MIN_SPREAD * self.mean_lanes) ** 2
 
     @property
     def per_lane(self) -> float:
@@ -38,31 +56,22 @@ class Speed:
 
     def seconds(self, lanes: int) -> float:
         """Estimate how long a round of so many lanes takes."""
-        overhead, slope = self._fit()
-        return overhead + slope * lanes
+        return (self._ratio + lanes) * self._slope
 
     def lanes(self, seconds: float) -> float:
         """Estimate how many lanes a round of so many seconds has; may be below 0."""
-        overhead, slope = self._fit()
-        return (seconds - overhead) / slope
+        return seconds / self._slope - self._ratio
 
-    def knee(self, share: float, block: int) -> float:
-        """Lanes at which a round reaches this share of the greatest lanes per second.
+    def knee(self, share: float) -> float:
+        """Lanes at which a round has this share of the greatest lanes per second; 0 if unknown."""
+        return share / (1.0 - share) * self._ratio
 
-        Infinite while overhead and slope cannot be told apart; in whole blocks.
-        """
-        overhead, slope = self._fit()
-        if overhead == 0.0:
-            return math.inf
-        return math.ceil(share / (1.0 - share) * overhead / slope / block) * block
+    @property
+    def _variance(self) -> float:
+        """Of the lanes of a round."""
+        return self._lanes_squared / self._weight - self.mean_lanes**2
 
-    def _fit(self) -> tuple[float, float]:
-        """Overhead and slope, neither below zero."""
-        mean, mean_seconds = self._lanes / self._weight, self._seconds / self._weight
-        variance = self._lanes_squared / self._weight - mean * mean
-        if variance > (_MIN_SPREAD * mean) ** 2:
-            slope = (self._product / self._weight - mean * mean_seconds) / variance
-            overhead = mean_seconds - slope * mean
-            if slope > 0.0 and overhead >= 0.0:
-                return overhead, slope
-        return 0.0, max(self.per_lane, 1e-9)
+    @property
+    def _slope(self) -> float:
+        """Seconds that each lane adds to a round."""
+        return max(self._seconds / (self._lanes + self._ratio * self._weight), 1e-9)

@@ -139,7 +139,9 @@ class Worker:
         reports: Results = {}
         for (item, ask), result in zip(asked, done, strict=True):
             self._prefixes.put(reasoner, ask.prompt, result.prefix)
-            reports[item.job_id] = _report(reasoner, item, result, snr=_snr(sampler, result))
+            # A gauge of the round, which one question tells well enough.
+            snr = None if reports else _snr(sampler, result)
+            reports[item.job_id] = _report(reasoner, item, result, snr=snr)
         return reports
 
     def _diagnose(

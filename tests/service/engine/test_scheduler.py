@@ -159,6 +159,28 @@ def test_the_time_of_a_round_bounds_its_lanes_in_whole_blocks() -> None:
     assert shape(made) == {"a": 48}, "50 lanes take half a second"
 
 
+def sizes(overhead: float, slope: float, count: int) -> list[int]:
+    """Lanes of the rounds of a busy group whose rounds take overhead + slope · lanes."""
+    made, found = Scheduler(1, 256, 0.5), []
+    for number in range(count):
+        made.add(job(str(number), 256))
+        round = next_round(made)
+        made.finished(0, round, overhead + slope * round.lanes)
+        found.append(round.lanes)
+    return found
+
+
+def test_rounds_grow_to_their_time_though_the_first_took_longer() -> None:
+    grown = sizes(overhead=0.2, slope=0.006, count=40)[-20:]  # 32 take 0.39 s, and 48 take 0.49
+    assert sorted(grown)[10] == 48
+    assert set(grown) <= {48, 96}, "a larger one now and then tells what it costs"
+
+
+def test_a_round_has_half_the_greatest_speed_whatever_its_time() -> None:
+    grown = sizes(overhead=1.0, slope=0.01, count=40)[-20:]
+    assert sorted(grown)[10] == 96, "100 lanes take twice the overhead"
+
+
 def test_lanes_of_a_failed_round_come_back_in_front_and_alone() -> None:
     made = schedule(job("a", 32), job("b", 8))
     for task in next_round(made).tasks:

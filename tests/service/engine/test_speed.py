@@ -1,6 +1,5 @@
 """What rounds say about the next ones: overhead and slope, the knee, sizes that fit a time."""
 
-import math
 import pickle
 from decimal import Decimal
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 
 from latent.trajectory import Timing, Trajectory
-from service.engine.job import BLOCK
 from service.engine.messages import LaneReport
 from service.engine.speed import Speed
 
@@ -30,7 +28,7 @@ def test_rounds_of_two_sizes_tell_overhead_and_slope() -> None:
 def test_rounds_of_one_size_give_a_proportion() -> None:
     speed = learned((64, 0.32), (64, 0.32))
     assert speed.seconds(16) == pytest.approx(0.08)
-    assert speed.knee(0.95, BLOCK) == math.inf
+    assert speed.knee(0.95) == 0.0
 
 
 def test_a_fit_without_sense_is_not_used() -> None:
@@ -40,7 +38,14 @@ def test_a_fit_without_sense_is_not_used() -> None:
 
 def test_the_knee_is_where_more_lanes_are_of_little_use() -> None:
     speed = learned((16, 0.026), (116, 0.126))  # 10 ms and 1 ms a lane
-    assert speed.knee(0.9, BLOCK) == 96  # 90 lanes take 100 ms: nine tenths of 1000 a second
+    assert speed.knee(0.9) == pytest.approx(90)  # in 100 ms: nine tenths of 1000 a second
+    assert speed.knee(0.5) == pytest.approx(10)
+
+
+def test_rounds_of_one_size_keep_the_ratio_that_unequal_ones_told() -> None:
+    speed = learned((16, 0.1), (256, 0.58), *[(64, 0.196)] * 40)
+    assert not speed.is_sure
+    assert speed.seconds(16) == pytest.approx(0.1)
 
 
 def test_the_latest_rounds_count_most() -> None:
