@@ -45,7 +45,10 @@ def chat_command(
     seed: Annotated[
         int | None, typer.Option(help="Of every question; drawn for each when absent.")
     ] = None,
-    vote: Annotated[str, typer.Option(help="majority, confidence, best or centroid.")] = "majority",
+    vote: Annotated[
+        str | None,
+        typer.Option(help="majority, confidence, best, centroid or checked.", show_default=False),
+    ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
     threads: Threads = None,
@@ -65,7 +68,8 @@ def chat_command(
 
     given = typed_options(context)
     check_place(given, is_remote=url is not None)
-    parse_vote(vote)
+    if vote is not None:
+        parse_vote(vote)
     budget_indices(budget)
     options: dict[str, Any] = {"budget": budget, "sampler": sampler, "seed": seed, "vote": vote}
     with contextlib.ExitStack() as stack:

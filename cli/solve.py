@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 24
 # Offered by shell completion.
-_VOTES = ("majority", "confidence", "best", "centroid")
+_VOTES = ("majority", "confidence", "best", "centroid", "checked")
 _SAMPLERS = ("deterministic", "dropout:0.1", "gaussian:1.0", "gts", "token:1.0")
 _QUESTION = "Tom has 12 apples. He buys 5 more and gives 3 to Anna. How many apples does Tom have?"
 _EXAMPLES = f"""
@@ -66,17 +66,30 @@ def solve_command(
     model: ModelOrPanel = DEFAULT_MODEL,
     seed: Annotated[int | None, typer.Option(help="Drawn, and printed, when absent.")] = None,
     vote: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="majority, confidence, best or centroid.", autocompletion=lambda: list(_VOTES)
+            help="majority, confidence, best, centroid, or checked, which leaves out trajectories "
+            "with a false equation. Without it: the model's default, or majority.",
+            autocompletion=lambda: list(_VOTES),
         ),
-    ] = "majority",
+    ] = None,
     include_deterministic: Annotated[
         bool,
         typer.Option(
             "--include-deterministic", help="Let the unperturbed trajectory be one of the budget."
         ),
     ] = False,
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            help="Draw no more once the leader is certain to stay ahead, as in certainty:0.95, or "
+            "right with a calibrated probability, as in confidence:0.9."
+        ),
+    ] = None,
+    abstain_below: Annotated[
+        float | None,
+        typer.Option(help="Give no answer with a calibrated confidence below this, as in 0.6."),
+    ] = None,
     trajectories: Annotated[
         bool, typer.Option("--trajectories", help="Show every trajectory's text too.")
     ] = False,
@@ -90,6 +103,7 @@ def solve_command(
     """Solve a question by drawing trajectories of thought and voting."""
     from rich.console import Console
 
+    from latent.stopping import Stop
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
     from service.api.conversion import solve_response
@@ -101,26 +115,30 @@ def solve_command(
     notes = Console(stderr=True)
     with notes.status("thinking …") if notes.is_terminal else nullcontext():
         text = read_question(question)
-        parse_vote(vote)
+        if vote is not None:
+            parse_vote(vote)
         budget_indices(budget)  # a bad budget is refused before anything is loaded or sent
+        rule = None if stop is None else Stop.parse(stop)
         common: dict[str, Any] = {
             "budget": budget,
             "sampler": sampler,
             "seed": seed,
             "vote": vote,
             "include_deterministic": include_deterministic,
+            "abstain_below": abstain_below,
         }
         if url is None:
             started = time.perf_counter()
             solve = load_solver(model, sampler, device, dtype, threads)
             loading_seconds = time.perf_counter() - started
             response = solve_response(
-                solve(text, **common),
+                solve(text, **common, stop=rule),
                 request_id=f"solve-{secrets.token_hex(8)}",
                 with_trajectories=trajectories,
             )
         else:
             common["model"] = model if "model" in given else None  # None: the server's default
+            common["stop"] = None if rule is None else {rule.kind: rule.level}
             common["include"] = ["trajectories"] if trajectories else []
             # Few retries: a user at a terminal should soon learn that the address is wrong.
             with Client(url, token=token or None, retries=Retries(tries=4)) as client:
@@ -169,6 +187,10 @@ def print_response(response: "SolveResponse", loading_seconds: float | None = No
         )
     if response.confidence_kind == "calibrated":
         console.print(f"right with probability {response.confidence:.0%}", highlight=False)
+    if response.stop_reason == "abstained":
+        console.print("no answer: that is less than asked for", highlight=False)
+    if response.warning:
+        console.print(response.warning, style="yellow", soft_wrap=True)
     for member in response.members or ():
         console.print(
             Text(
@@ -182,13 +204,18 @@ def print_response(response: "SolveResponse", loading_seconds: float | None = No
     console.print(
         Text(
             f"{response.model}{sampler}  seed {response.seed}  "
-            f"budget {response.budget}  {usage.thoughts} thoughts  {usage.answer_tokens} tokens  "
+            f"budget {_budget(response)}  {usage.thoughts} thoughts  {usage.answer_tokens} tokens  "
             f"{response.timing_ms.total:.0f} ms"
             + ("" if loading_seconds is None else f", after {loading_seconds:.1f} s of loading"),
             style="dim",
         ),
         soft_wrap=True,
     )
+
+
+def _budget(response: "SolveResponse") -> str:
+    used = response.budget_used
+    return str(used) if used == response.budget else f"{used} of {response.budget}"
 
 
 def _voters(candidate: "CandidateOut") -> str:

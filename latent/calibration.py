@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from latent.familiarity import Familiarity, Reference
 from latent.folders import DEFAULT_SAMPLER
 from latent.specs import SamplerSpec
 from latent.trajectory import DETERMINISTIC
@@ -39,6 +40,7 @@ class Evidence:
     confidence: float
     budget: int  # trajectories that voted
     is_unperturbed: bool  # only the deterministic trajectory voted
+    novelty: float = 0.0  # of the question, see latent.familiarity
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ class Coefficients:
     """Weights of `features` in the log-odds of being right.
 
     `_few` is the weight at the smallest fitted budget, `_many` at the largest; in between it is
-    interpolated linearly in log₂ of the budget. The weights in `MONOTONE` are ≥ 0, so a larger
-    share or confidence never lowers the probability.
+    interpolated linearly in log₂ of the budget. These hold for a question without new word pairs,
+    the three called `novel` for one that has no other; in between, by its novelty. The weights in
+    `MONOTONE` are ≥ 0, so a larger share or confidence never lowers the probability.
     """
 
     intercept: float
@@ -58,8 +61,18 @@ class Coefficients:
     share_many: float
     confidence_few: float
     confidence_many: float
+    novel: float
+    share_novel: float
+    confidence_novel: float
 
-    MONOTONE = ("share_few", "share_many", "confidence_few", "confidence_many")
+    MONOTONE = (
+        "share_few",
+        "share_many",
+        "confidence_few",
+        "confidence_many",
+        "share_novel",
+        "confidence_novel",
+    )
 
 
 @dataclass(frozen=True)
@@ -71,8 +84,9 @@ class Calibration:
     sampler_fingerprint: str | None  # of a learned sampler's weights
     coefficients: Coefficients
     budgets: tuple[int, int]  # the smallest and the largest fitted; others are clamped
-    ece: float
-    share_ece: float  # of the vote share, on the same votes
+    ece: float  # on questions of the reasoner's own kind
+    ece_outside: float | None  # on those of other kinds, if it was fitted on any
+    share_ece: float  # of the vote share, on the same votes as `ece`
     questions: int
     data: str
     seed: int
@@ -91,11 +105,16 @@ class Calibrations:
 
     reasoner_fingerprint: str
     fitted: tuple[Calibration, ...] = ()
+    reference: Reference | None = None  # what novelty is measured against; of all that are fitted
 
     def find(self, spec: SamplerSpec, vote: VoteKind) -> Calibration | None:
         """The calibration of a sampler and a vote; None if it was not fitted."""
         key = (calibrated_name(spec), vote)
         return next((one for one in self.fitted if (one.sampler, one.vote) == key), None)
+
+    def familiarity(self, question: str) -> Familiarity | None:
+        """How like the question is to those of the calibration; None if there is none."""
+        return None if self.reference is None else self.reference.familiarity(question)
 
 
 @dataclass(frozen=True)
@@ -106,7 +125,9 @@ class Confidence:
     kind: Literal["share", "calibrated"]
 
 
-def confidence_of(tally: Tally, calibration: Calibration | None) -> Confidence:
+def confidence_of(
+    tally: Tally, calibration: Calibration | None, familiarity: Familiarity | None = None
+) -> Confidence:
     """Calibrated probability that the winner is right; its vote share without a calibration.
 
     The tally of a calibrated panel has the probability already.
@@ -117,40 +138,43 @@ def confidence_of(tally: Tally, calibration: Calibration | None) -> Confidence:
         return Confidence(tally.probability, "calibrated")
     if calibration is None:
         return Confidence(tally.winner.share, "share")
-    return Confidence(calibration.probability(evidence_of(tally)), "calibrated")
+    novelty = 0.0 if familiarity is None else familiarity.novelty
+    return Confidence(calibration.probability(evidence_of(tally, novelty)), "calibrated")
 
 
-def evidence_of(tally: Tally) -> Evidence:
-    """Evidence for the winner of a vote."""
+def evidence_of(tally: Tally, novelty: float = 0.0) -> Evidence:
+    """Evidence for the winner of a vote on a question of this novelty."""
     winner = tally.winner
     return Evidence(
         share=winner.share,
         confidence=winner.confidence,
         budget=sum(candidate.votes for candidate in tally.candidates),
         is_unperturbed=len(tally.candidates) == 1 and winner.trajectories == (DETERMINISTIC,),
+        novelty=novelty,
     )
 
 
 def features(evidence: Evidence, budgets: tuple[int, int]) -> NDArray[np.float64]:
-    """Features of a vote, in the order of `Coefficients`: (8,)."""
+    """Features of a vote, in the order of `Coefficients`: (11,)."""
     low, high = budgets
     budget = min(max(evidence.budget, low), high)
     late = math.log2(budget / low) / math.log2(high / low) if high > low else 0.0
     # Add-one smoothing: a share of 1 is weaker evidence when there are few votes.
     share = _logit((budget * evidence.share + 1) / (budget + 2))
     confidence = _logit(min(max(evidence.confidence, _EDGE), 1 - _EDGE))
-    return np.array(
-        [
-            1.0,
-            late,
-            1 / budget,
-            float(evidence.is_unperturbed),
-            share * (1 - late),
-            share * late,
-            confidence * (1 - late),
-            confidence * late,
-        ]
-    )
+    known = [
+        1.0,
+        late,
+        1 / budget,
+        float(evidence.is_unperturbed),
+        share * (1 - late),
+        share * late,
+        confidence * (1 - late),
+        confidence * late,
+    ]
+    novel = [1.0, share, confidence]
+    new = evidence.novelty
+    return np.array([*((1 - new) * each for each in known), *(new * each for each in novel)])
 
 
 def _logit(probability: float) -> float:

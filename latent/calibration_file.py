@@ -3,12 +3,14 @@
 The file is not part of the reasoner's fingerprint; it names the fingerprint that it was fitted for.
 """
 
+import os
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from latent.calibration import Calibration, Calibrations, Coefficients, calibrated_name
 from latent.errors import FormatError, GtsError, MismatchError
+from latent.familiarity import Reference
 from latent.files import checked_fields, checked_number, checked_type, read_json, write_json
 from latent.folders import DEFAULT_SAMPLER, sampler_folders, weights_digest
 from latent.specs import SamplerSpec
@@ -16,19 +18,40 @@ from latent.votes import parse_vote
 
 __all__ = [
     "FILE_NAME",
+    "calibration_path",
+    "check_version",
     "load_calibrations",
     "misfit",
     "read_calibrations",
+    "read_reference",
+    "reference_json",
+    "user_file",
     "write_calibrations",
 ]
 
 FILE_NAME = "calibration.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had no reference: its confidence did not know unfamiliar questions
+
+
+def user_file(name: str, key: str) -> Path:
+    """The user's own calibration of what is installed, where only the package manager writes.
+
+    `key` is the fingerprint of the reasoner, or of a panel's members: a calibration of another
+    version of them has another name, and is not found.
+    """
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(data) / "gts" / "calibrations" / f"{name}-{key[:12]}.json"
+
+
+def calibration_path(folder: Path, key: str) -> Path:
+    """The file to read: the user's own, if there is one, else that in the folder."""
+    own = user_file(folder.name, key)
+    return own if own.exists() else folder / FILE_NAME
 
 
 def load_calibrations(folder: Path, reasoner_fingerprint: str) -> Calibrations:
     """Read the calibrations of a reasoner folder; refuse those of another reasoner or sampler."""
-    path = folder / FILE_NAME
+    path = calibration_path(folder, reasoner_fingerprint)
     if not path.exists():
         return Calibrations(reasoner_fingerprint)
     found = read_calibrations(path)
@@ -58,25 +81,65 @@ def misfit(calibration: Calibration, folder: Path) -> str | None:
 
 def write_calibrations(path: Path, calibrations: Calibrations) -> None:
     """Write `calibration.json`, atomically."""
-    write_json(path, {"format": FORMAT_VERSION, **asdict(calibrations)})
+    data = asdict(calibrations) | {"reference": reference_json(calibrations.reference)}
+    write_json(path, {"format": FORMAT_VERSION, **data})
+
+
+def reference_json(reference: Reference | None) -> dict[str, Any] | None:
+    """The reference as JSON: its pairs as the words that may follow each word."""
+    if reference is None:
+        return None
+    following: dict[str, list[str]] = {}
+    for pair in sorted(reference.pairs):
+        word, _, other = pair.partition(" ")
+        following.setdefault(word, []).append(other)
+    return {
+        "quantiles": " ".join(f"{each:g}" for each in reference.quantiles),
+        "following": {word: " ".join(others) for word, others in following.items()},
+    }
+
+
+def read_reference(data: Any) -> Reference | None:
+    """The reference in JSON; a ValueError names the wrong field."""
+    if data is None:
+        return None
+    values = checked_fields(data, ("quantiles", "following"), "reference.")
+    words = checked_type(values["quantiles"], str, "reference.quantiles").split()
+    quantiles = [checked_number(float(word), "reference.quantiles") for word in words]
+    if not quantiles or quantiles != sorted(quantiles):
+        raise ValueError("reference.quantiles must be numbers that ascend")
+    following = checked_type(values["following"], dict, "reference.following")
+    pairs = (
+        f"{word} {other}"
+        for word, others in following.items()
+        for other in checked_type(others, str, f"reference.following.{word}").split()
+    )
+    return Reference(frozenset(pairs), tuple(quantiles))
+
+
+def check_version(data: Any) -> None:
+    """Refuse a file of another format with a ValueError."""
+    version = data.get("format") if isinstance(data, dict) else None
+    if version != FORMAT_VERSION:
+        raise ValueError(f"format {version!r} is not {FORMAT_VERSION}; run gts calibrate again")
 
 
 def read_calibrations(path: Path) -> Calibrations:
     """Read `calibration.json`; errors name the field."""
     data = read_json(path)
     try:
-        values = checked_fields(data, ("format", "reasoner_fingerprint", "fitted"), "")
-        if values["format"] != FORMAT_VERSION:
-            raise ValueError(f"format {values['format']!r} is not {FORMAT_VERSION}")
+        check_version(data)
+        values = checked_fields(data, ("format", "reasoner_fingerprint", "fitted", "reference"), "")
         fingerprint = checked_type(values["reasoner_fingerprint"], str, "reasoner_fingerprint")
         rows = checked_type(values["fitted"], list, "fitted")
         fitted = tuple(_calibration(row, f"fitted[{n}].") for n, row in enumerate(rows))
         keys = [(one.sampler, one.vote) for one in fitted]
         if len(set(keys)) < len(keys):
             raise ValueError("fitted has the same sampler and vote twice")
+        reference = read_reference(values["reference"])
     except (ValueError, GtsError) as error:
         raise FormatError(f"{path}: {error}") from error
-    return Calibrations(fingerprint, fitted)
+    return Calibrations(fingerprint, fitted, reference)
 
 
 def _calibration(data: Any, at: str) -> Calibration:
@@ -92,7 +155,9 @@ def _calibration(data: Any, at: str) -> Calibration:
     if [type(budget) for budget in budgets] != [int, int] or not 1 <= budgets[0] <= budgets[1]:
         raise ValueError(f"{at}budgets must be the smallest and the largest, as in [1, 64]")
     values["budgets"] = tuple(budgets)
-    for name in ("ece", "share_ece"):
+    for name in ("ece", "ece_outside", "share_ece"):
+        if name == "ece_outside" and values[name] is None:
+            continue
         if not 0 <= checked_number(values[name], at + name) <= 1:
             raise ValueError(f"{at}{name} must be between 0 and 1")
     for name in ("questions", "seed"):

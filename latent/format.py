@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from latent.errors import FormatError, InputError, SpecError
 from latent.specs import SamplerSpec
-from latent.votes import VoteKind
+from latent.votes import VoteKind, parse_vote
 
 __all__ = [
     "AnswerReading",
@@ -21,7 +21,7 @@ ReasonerKind = Literal["coconut", "codi", "cot"]
 AnswerReading = Literal["strict", "last-number"]
 FORMAT_VERSION = 1
 # Fields that do not change what is computed; left out of the fingerprint.
-_NOT_COMPUTED = frozenset({"provenance", "sampler", "weights_sha256"})
+_NOT_COMPUTED = frozenset({"provenance", "sampler", "vote", "weights_sha256"})
 # Fields that folders of format 1 may lack: written and hashed only where they differ from the default.
 _LATER = {"later": True}
 
@@ -97,6 +97,8 @@ class ReasonerFormat:
 
     # Used when none is given; None: gts, or token for a text reasoner.
     sampler: str | None = field(default=None, metadata=_LATER)
+    # Used when none is given; None: majority.
+    vote: VoteKind | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -107,6 +109,11 @@ class ReasonerFormat:
                 self.check_sampler(SamplerSpec.parse(self.sampler), "this reasoner")
             except SpecError as error:
                 raise FormatError(f"reasoner.json: sampler: {error}") from error
+        if self.vote is not None:
+            try:
+                self.check_vote(parse_vote(self.vote), "this reasoner")
+            except InputError as error:
+                raise FormatError(f"reasoner.json: vote: {error}") from error
 
     def _problem(self) -> str | None:
         is_text = self.kind == "cot"
@@ -159,6 +166,19 @@ class ReasonerFormat:
         """Sampler that is used when none is given."""
         return self.sampler or ("gts" if self.is_latent else "token")
 
+    def vote_or_default(self, vote: VoteKind | None, *, counts_votes: bool = False) -> VoteKind:
+        """The vote that is asked for, or the reasoner's own.
+
+        A stop by certainty counts votes (`counts_votes`), which goes with the majority.
+        """
+        return vote or ("majority" if counts_votes else self.vote or "majority")
+
+    @property
+    def votes(self) -> tuple[VoteKind, ...]:
+        """The votes that its trajectories can take part in."""
+        without = "checked" if self.is_latent else "centroid"
+        return tuple(vote for vote in get_args(VoteKind) if vote != without)
+
     def usual_samplers(self, learned: Sequence[str]) -> list[str]:
         """One spec of every kind that can be used, with those of the learned samplers."""
         if not self.is_latent:
@@ -209,12 +229,14 @@ class ReasonerFormat:
 
     def check_vote(self, vote: VoteKind, name: str) -> None:
         """Refuse a vote that needs what this kind of reasoner, called `name`, does not have."""
-        if vote == "centroid" and not self.is_latent:
-            raise InputError(
-                f"vote 'centroid' needs thoughts, and {name} reasons in text; use majority, "
-                "confidence or best",
-                param="vote",
+        if vote not in self.votes:
+            why = (
+                f"checks written equations, and {name} writes none"
+                if self.is_latent
+                else f"needs thoughts, and {name} reasons in text"
             )
+            known = ", ".join(self.votes)
+            raise InputError(f"vote {vote!r} {why}; use one of {known}", param="vote")
 
     def to_json(self) -> dict[str, Any]:
         """Convert to what `reasoner.json` holds."""

@@ -106,7 +106,7 @@ def _check(path: Path, found: str, base: Base, folder: Path) -> None:
 def _cache_folder() -> Path | None:
     """Where bases are kept; None if GTS_CACHE is set and empty."""
     given = os.environ.get("GTS_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "gts" if given is None else Path(given) if given else None
 
 

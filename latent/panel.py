@@ -13,6 +13,7 @@ from itertools import count
 from typing import Literal
 
 from latent.errors import InputError
+from latent.familiarity import Familiarity, Reference
 from latent.panel_calibration import MemberVotes, PanelCalibration
 from latent.specs import SamplerSpec
 from latent.trajectory import DETERMINISTIC, MAX_BUDGET, Trajectory
@@ -58,6 +59,7 @@ class Panel:
     split: Split = "fixed"
     sure: float = 0.9  # an adaptive split ends at this probability that the answer is right
     calibrations: tuple[PanelCalibration, ...] = ()  # one for each vote
+    reference: Reference | None = None  # what a question's novelty is measured against
 
     def __post_init__(self) -> None:
         labels = self.labels
@@ -75,6 +77,10 @@ class Panel:
     def calibration(self, vote: VoteKind) -> PanelCalibration | None:
         """The calibration of a vote; None if it was not fitted."""
         return next((one for one in self.calibrations if one.vote == vote), None)
+
+    def familiarity(self, question: str) -> Familiarity | None:
+        """How like the question is to those of the calibration; None if there is none."""
+        return None if self.reference is None else self.reference.familiarity(question)
 
     def places(self, budget: int) -> tuple[Place, ...]:
         """The trajectories of a budget, in the order in which they count.
@@ -124,7 +130,12 @@ def as_cast(trajectory: Trajectory, position: int, label: str) -> Trajectory:
     return replace(trajectory, index=position, member=label, member_index=trajectory.index)
 
 
-def panel_tally(panel: Panel, cast: Sequence[Trajectory], vote: VoteKind) -> Tally:
+def panel_tally(
+    panel: Panel,
+    cast: Sequence[Trajectory],
+    vote: VoteKind,
+    familiarity: Familiarity | None = None,
+) -> Tally:
     """Vote inside each member, then combine what the members say of every answer.
 
     With a calibration, each member's votes become log-odds, which add up; a candidate's share is its
@@ -146,7 +157,8 @@ def panel_tally(panel: Panel, cast: Sequence[Trajectory], vote: VoteKind) -> Tal
         }
     else:
         own = {number: each for number, (each, _) in votes.items()}
-        probabilities = calibration.probabilities(answers, own)
+        novelty = 0.0 if familiarity is None else familiarity.novelty
+        probabilities = calibration.probabilities(answers, own, novelty)
         total = sum(probabilities) or 1.0  # 0 if all of them are too small for a float
         probability = max(probabilities)
         shares = {a: p / total for a, p in zip(answers, probabilities, strict=True)}

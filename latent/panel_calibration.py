@@ -63,34 +63,39 @@ class PanelCalibration:
     vote: VoteKind
     weights: tuple[MemberWeights, ...]  # in the order of the panel's members
     none: float  # log-odds of "none of them is right", where an answer without evidence has 0
+    novel: float  # what these log-odds gain if all word pairs of the question are new; ≥ 0
     budgets: tuple[int, int]  # of the panel: the smallest and the largest fitted
-    ece: float
-    share_ece: float  # of the added shares, on the same votes
+    ece: float  # on questions of the panel's own kind
+    ece_outside: float | None  # on those of other kinds, if it was fitted on any
+    share_ece: float  # of the added shares, on the same votes as `ece`
     questions: int
     data: str
     seed: int
 
     def probabilities(
-        self, answers: Sequence[Decimal], votes: Mapping[int, MemberVotes]
+        self, answers: Sequence[Decimal], votes: Mapping[int, MemberVotes], novelty: float
     ) -> list[float]:
         """Probability that each answer is right; they sum to less than 1.
 
-        `votes` are by the number of the member; one that has not voted is left out.
+        `votes` are by the number of the member; one that has not voted is left out. `novelty` is the
+        question's, see latent.familiarity.
         """
         weights = [weight for member in self.weights for weight in astuple(member)]
-        logits = design(answers, votes, len(self.weights)) @ np.array([*weights, self.none])
+        theta = np.array([*weights, self.none, self.novel])
+        logits = design(answers, votes, len(self.weights), novelty) @ theta
         odds = np.exp(logits - logits.max())
         return (odds / odds.sum())[:-1].tolist()  # type: ignore[no-any-return]
 
 
 def design(
-    answers: Sequence[Decimal], votes: Mapping[int, MemberVotes], members: int
+    answers: Sequence[Decimal], votes: Mapping[int, MemberVotes], members: int, novelty: float
 ) -> NDArray[np.float64]:
-    """Features of each answer, and of "none of them" as the last row: (answers + 1, 4 · members + 1)."""
+    """Features of each answer, and of "none of them" as the last row: (answers + 1, 4 · members + 2)."""
     width = len(MemberWeights.__annotations__)
-    rows = np.zeros((len(answers) + 1, width * members + 1))
+    rows = np.zeros((len(answers) + 1, width * members + 2))
     for row, answer in enumerate(answers):
         for number, own in votes.items():
             rows[row, width * number : width * (number + 1)] = own.features(answer)
-    rows[-1, -1] = 1.0
+    rows *= 1.0 - novelty  # votes on a question of unknown words say less
+    rows[-1, -2:] = 1.0, novelty
     return rows

@@ -11,8 +11,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from latent.calibration_file import FILE_NAME
+from latent.calibration_file import FORMAT_VERSION as CALIBRATION_VERSION
+from latent.calibration_file import (
+    calibration_path,
+    check_version,
+    read_reference,
+    reference_json,
+)
 from latent.errors import FormatError, GtsError, InputError, MismatchError
+from latent.familiarity import Reference
 from latent.files import checked_fields, checked_number, checked_type, read_json, write_json
 from latent.folders import read_format, weights_digest
 from latent.panel import Member, Panel, Split
@@ -24,7 +31,8 @@ from latent.zoo import embedded_models, resolve_model, resolve_sampler
 __all__ = [
     "PanelFiles",
     "calibrated_panel",
-    "member_digest",
+    "member_digests",
+    "panel_key",
     "parse_panel",
     "read_panel",
     "write_panel_calibrations",
@@ -113,7 +121,7 @@ def _placed(reasoner: Path, sampler: str | None, share: float) -> tuple[Member, 
     return Member(reasoner.name, spec, share), reasoner
 
 
-def member_digest(member: Member, reasoner: Path, fingerprint: str) -> str:
+def _member_digest(member: Member, reasoner: Path, fingerprint: str) -> str:
     """Hash the reasoner and the sampler that a calibration is for."""
     own = resolve_sampler(reasoner, member.sampler)
     weights = "" if own is None else weights_digest(own)
@@ -125,39 +133,61 @@ def calibrated_panel(files: PanelFiles, fingerprints: Sequence[str]) -> Panel:
 
     `fingerprints` are those of the members' reasoners, in order.
     """
-    panel, path = files.panel, None if files.folder is None else files.folder / FILE_NAME
-    if path is None or not path.exists():
+    panel = files.panel
+    if files.folder is None:
         return panel
-    digests, fitted = _read_calibrations(path)
-    own = {
-        member.label: member_digest(member, reasoner, fingerprint)
-        for member, reasoner, fingerprint in zip(
-            panel.members, files.reasoners, fingerprints, strict=True
-        )
-    }
+    own = member_digests(files, fingerprints)
+    path = calibration_path(files.folder, panel_key(own))
+    if not path.exists():
+        return panel
+    digests, fitted, reference = _read_calibrations(path)
     if list(digests) != list(own):
         problem = f"it is for {', '.join(digests)}, and the panel has {', '.join(own)}"
     elif changed := [label for label, digest in own.items() if digests[label] != digest]:
         problem = f"{changed[0]} has changed since it was calibrated"
     else:
-        return replace(panel, calibrations=fitted)
+        return replace(panel, calibrations=fitted, reference=reference)
     raise MismatchError(f"{path}: {problem}; run gts calibrate again, or remove the file")
 
 
+def member_digests(files: PanelFiles, fingerprints: Sequence[str]) -> dict[str, str]:
+    """What a calibration is valid for: a hash of each member's weights, by its label."""
+    return {
+        member.label: _member_digest(member, reasoner, fingerprint)
+        for member, reasoner, fingerprint in zip(
+            files.panel.members, files.reasoners, fingerprints, strict=True
+        )
+    }
+
+
+def panel_key(digests: Mapping[str, str]) -> str:
+    """One hash of all members."""
+    return hashlib.sha256("\n".join(digests.values()).encode()).hexdigest()
+
+
 def write_panel_calibrations(
-    path: Path, digests: Mapping[str, str], fitted: Sequence[PanelCalibration]
+    path: Path,
+    digests: Mapping[str, str],
+    fitted: Sequence[PanelCalibration],
+    reference: Reference | None,
 ) -> None:
     """Write a panel's `calibration.json`, atomically; `digests` are by member."""
-    rows = [asdict(one) for one in fitted]
-    write_json(path, {"format": FORMAT_VERSION, "members": dict(digests), "fitted": rows})
+    data = {
+        "format": CALIBRATION_VERSION,
+        "members": dict(digests),
+        "fitted": [asdict(one) for one in fitted],
+        "reference": reference_json(reference),
+    }
+    write_json(path, data)
 
 
-def _read_calibrations(path: Path) -> tuple[dict[str, str], tuple[PanelCalibration, ...]]:
+def _read_calibrations(
+    path: Path,
+) -> tuple[dict[str, str], tuple[PanelCalibration, ...], Reference | None]:
     data = read_json(path)
     try:
-        values = checked_fields(data, ("format", "members", "fitted"), "")
-        if values["format"] != FORMAT_VERSION:
-            raise ValueError(f"format {values['format']!r} is not {FORMAT_VERSION}")
+        check_version(data)
+        values = checked_fields(data, ("format", "members", "fitted", "reference"), "")
         digests = checked_type(values["members"], dict, "members")
         rows = checked_type(values["fitted"], list, "fitted")
         fitted = tuple(
@@ -165,9 +195,10 @@ def _read_calibrations(path: Path) -> tuple[dict[str, str], tuple[PanelCalibrati
         )
         if len({one.vote for one in fitted}) < len(fitted):
             raise ValueError("fitted has the same vote twice")
+        reference = read_reference(values["reference"])
     except (ValueError, GtsError) as error:
         raise FormatError(f"{path}: {error}") from error
-    return digests, fitted
+    return digests, fitted, reference
 
 
 def _calibration(data: Any, at: str, members: int) -> PanelCalibration:
@@ -181,8 +212,11 @@ def _calibration(data: Any, at: str, members: int) -> PanelCalibration:
     if [type(budget) for budget in budgets] != [int, int] or not 1 <= budgets[0] <= budgets[1]:
         raise ValueError(f"{at}budgets must be the smallest and the largest, as in [2, 64]")
     values["budgets"] = tuple(budgets)
-    for name in ("none", "ece", "share_ece"):
-        checked_number(values[name], at + name)
+    for name in ("none", "novel", "ece", "ece_outside", "share_ece"):
+        if name != "ece_outside" or values[name] is not None:
+            checked_number(values[name], at + name)
+    if values["novel"] < 0:
+        raise ValueError(f"{at}novel must not be negative")
     for name in ("questions", "seed"):
         checked_type(values[name], int, at + name)
     checked_type(values["data"], str, f"{at}data")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from latent.reproducibility import Reproducibility
     from latent.samplers import Sampler
     from latent.solved import Solved
+    from latent.stopping import Stop
 
 __all__ = ["BUCKET", "ProjectionMLP", "Reasoner"]
 
@@ -242,14 +243,18 @@ class Reasoner:
         budget: int = 8,
         sampler: str | None = None,
         seed: int | None = None,
-        vote: str = "majority",
+        vote: str | None = None,
         include_deterministic: bool = False,
+        stop: "Stop | None" = None,
+        abstain_below: float | None = None,
     ) -> "Solved":
         """Draw `budget` trajectories of a question and let them vote.
 
-        A budget of 1 is the deterministic trajectory. Without a sampler: gts, or token for a text
-        reasoner. Without a seed one is drawn, and reported. `vote` is majority, confidence, best or
-        centroid; `include_deterministic` makes the unperturbed trajectory one of the budget.
+        A budget of 1 is the deterministic trajectory. Without a sampler or a vote: the reasoner's
+        default. Without a seed one is drawn, and reported. `vote` is majority, confidence, best,
+        centroid or checked; `include_deterministic` makes the unperturbed trajectory one of the
+        budget. `stop` may end it early; with a calibrated confidence below `abstain_below` no answer
+        is given.
         """
         from latent.solve import solve
 
@@ -261,6 +266,8 @@ class Reasoner:
             seed=seed,
             vote=vote,
             include_deterministic=include_deterministic,
+            stop=stop,
+            abstain_below=abstain_below,
         )
 
     @torch.no_grad()

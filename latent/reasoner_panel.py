@@ -14,6 +14,7 @@ from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from latent.samplers import Sampler
 from latent.solved import EndedBy, MemberWork, Solved
+from latent.stopping import Stop, check_stop, checkpoints
 from latent.store import load_reasoner
 from latent.trajectory import Timing, Trajectory
 from latent.votes import parse_vote
@@ -43,17 +44,24 @@ class ReasonerPanel:
         *,
         budget: int = 8,
         seed: int | None = None,
-        vote: str = "majority",
+        vote: str | None = None,
+        stop: Stop | None = None,
+        abstain_below: float | None = None,
     ) -> Solved:
         """Draw `budget` trajectories, divided among the members, and let them vote.
 
         A member's first trajectory is its deterministic one; the others are the same as it would draw
-        alone with this seed. An adaptive split may draw fewer than the budget.
+        alone with this seed. An adaptive split, or `stop`, may draw fewer than the budget; with a
+        calibrated confidence below `abstain_below` no answer is given.
         """
-        panel, kind = self.panel, parse_vote(vote)
+        panel, kind = self.panel, parse_vote(vote or "majority")
         for reasoner in self.reasoners:
             reasoner.format.check_vote(kind, reasoner.name)
+        is_calibrated = panel.calibration(kind) is not None
+        check_stop(panel.name, kind, stop, abstain_below, is_calibrated=is_calibrated)
+        familiarity = panel.familiarity(question)
         places = panel.places(budget)
+        stages, looks = panel.stages(places), set(checkpoints(budget)) if stop else set()
         seed = secrets.randbelow(2**32) if seed is None else seed
         started = time.perf_counter()
         runs = [
@@ -64,16 +72,21 @@ class ReasonerPanel:
         ]
         cast: list[Trajectory] = []
         ended_by: EndedBy = "budget"
-        for end in panel.stages(places):
+        for end in sorted({*stages, *(look for look in looks if look < len(places))}):
             for number, run in enumerate(runs):
                 run.draw([place for place in places[len(cast) : end] if place.member == number])
             cast += [
                 as_cast(runs[place.member].drawn[place.index], position, panel.labels[place.member])
                 for position, place in enumerate(places[len(cast) : end], start=len(cast))
             ]
-            voted = panel_tally(panel, cast, kind)
-            if end < len(places) and panel.is_sure(voted):
+            voted = panel_tally(panel, cast, kind, familiarity)
+            if end == len(places):
+                break
+            if end in stages and panel.is_sure(voted):
                 ended_by = "certainty"
+                break
+            if stop and end in looks and stop.is_reached(voted, None, familiarity):
+                ended_by = stop.kind
                 break
         works = tuple(run.work() for run in runs)
         return Solved(
@@ -89,6 +102,8 @@ class ReasonerPanel:
             timing=sum((work.timing for work in works), Timing()),
             total_seconds=time.perf_counter() - started,
             ended_by=ended_by,
+            familiarity=familiarity,
+            abstain_below=abstain_below,
             members=works,
         )
 

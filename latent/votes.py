@@ -1,4 +1,4 @@
-"""The four votes: trajectories in, ranked candidates out. Needs no torch."""
+"""The five votes: trajectories in, ranked candidates out. Needs no torch."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from latent.equations import are_equations_true
 from latent.errors import InputError
 from latent.trajectory import Trajectory
 
@@ -23,7 +24,7 @@ __all__ = [
     "tally",
 ]
 
-VoteKind = Literal["majority", "confidence", "best", "centroid"]
+VoteKind = Literal["majority", "confidence", "best", "centroid", "checked"]
 
 _CENTRE_ITERATIONS = 64
 
@@ -66,8 +67,9 @@ def parse_vote(text: str) -> VoteKind:
 def tally(trajectories: Sequence[Trajectory], kind: VoteKind = "majority") -> Tally:
     """Group trajectories by answer, score the groups, sort them.
 
-    A candidate's share is its score over the sum of all. Ties go to more votes, then to the
-    higher mean confidence, then to the lowest trajectory index.
+    A candidate's share is its score over the sum of all; if no group has a score, its share of the
+    trajectories. Ties go to more votes, then to the higher mean confidence, then to the lowest
+    trajectory index.
     """
     if not trajectories:
         raise InputError("a vote needs at least one trajectory", param="budget")
@@ -128,6 +130,11 @@ def _by_best(_: Sequence[Trajectory]) -> _Score:
     return lambda group: max(trajectory.confidence for trajectory in group)
 
 
+def _by_checked(_: Sequence[Trajectory]) -> _Score:
+    """Score a group by its members whose written equations are all true."""
+    return lambda group: float(sum(are_equations_true(trajectory.text) for trajectory in group))
+
+
 def _by_centroid(trajectories: Sequence[Trajectory]) -> _Score:
     """Score a group by its nearest member's closeness to the centre of all final thoughts."""
     thoughts = [
@@ -177,4 +184,5 @@ _SCORES: dict[VoteKind, Callable[[Sequence[Trajectory]], _Score]] = {
     "confidence": _by_confidence,
     "best": _by_best,
     "centroid": _by_centroid,
+    "checked": _by_checked,
 }

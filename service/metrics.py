@@ -63,6 +63,10 @@ class Metrics:
         self.cancelled = counter("cancelled", "Questions whose client disconnected.")
         self.partial = counter("partial", "Questions answered at their deadline.")
         self.unreadable = counter("unreadable", "Questions of which no answer could be read.")
+        self.abstained = counter("abstained", "Questions not answered, for too little confidence.")
+        self.unfamiliar = counter(
+            "unfamiliar", "Questions unlike those that the model was calibrated on.", "model"
+        )
         self.budget = histogram("budget", "Trajectories asked for, per question.", _COUNTS)
         self.budget_used = histogram("budget_used", "Trajectories used, per question.", _COUNTS)
         self.vote_share = histogram(
@@ -133,8 +137,12 @@ class Metrics:
         self.unique.labels(kind).observe(parsed)
         if solved.ended_by == "deadline":
             self.partial.inc()
-        if solved.answer is None:
+        if solved.stop_reason == "unreadable":
             self.unreadable.inc()
+        if solved.is_abstained:
+            self.abstained.inc()
+        if solved.familiarity is not None:
+            self.unfamiliar.labels(solved.model).inc(solved.familiarity.is_unfamiliar)
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

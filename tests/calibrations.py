@@ -14,6 +14,9 @@ COEFFICIENTS = Coefficients(
     share_many=2.0,
     confidence_few=0.25,
     confidence_many=0.5,
+    novel=-3.0,
+    share_novel=0.5,
+    confidence_novel=0.125,
 )
 
 
@@ -26,6 +29,7 @@ def make_calibration(**changes: Any) -> Calibration:
         coefficients=COEFFICIENTS,
         budgets=(1, 16),
         ece=0.02,
+        ece_outside=0.03,
         share_ece=0.2,
         questions=100,
         data="embedded:validation",

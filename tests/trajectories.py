@@ -9,12 +9,16 @@ from latent.trajectory import Trajectory
 
 
 def trajectory(
-    index: int, answer: int | None, confidence: float = 0.5, thought: list[float] | None = None
+    index: int,
+    answer: int | None,
+    confidence: float = 0.5,
+    thought: list[float] | None = None,
+    text: str = "",
 ) -> Trajectory:
     """A trajectory that voted for an answer with a confidence."""
     return Trajectory(
         index=index,
-        text="",
+        text=text,
         answer=None if answer is None else Decimal(answer),
         logprob=math.log(confidence) if confidence > 0 else -math.inf,
         tokens=(),

@@ -7,11 +7,13 @@ from typing import Any, Literal, get_args
 
 from latent.answers import show_answer
 from latent.errors import InputError, SpecError
+from latent.familiarity import UNFAMILIAR
 from latent.folders import sampler_spec
 from latent.solved import MemberWork, Solved
+from latent.stopping import check_stop
 from latent.trajectory import DETERMINISTIC, Timing, Trajectory, budget_indices
 from latent.votes import Tally
-from service.api.panel_conversion import panel_job
+from service.api.panel_conversion import panel_job, stop_of
 from service.api.schemas import (
     CalibrationOut,
     CandidateOut,
@@ -57,8 +59,7 @@ def solve_job(
     model = catalog.find(body.model)
     budget = min(_SOLVE_BUDGET, settings.max_budget) if body.budget is None else body.budget
     _check_limits(question, budget, settings)
-    if body.stop is not None and body.vote != "majority":
-        raise InputError(f"stop goes with the majority vote, not {body.vote}", param="stop")
+    stop = stop_of(body)
     seed = draw_seed() if body.seed is None else body.seed
     if isinstance(model, ServedPanel):
         if _views(body):
@@ -71,7 +72,12 @@ def solve_job(
         raise InputError(
             f"include: paths and readings need thoughts; {model.name} has none", param="include"
         )
-    model.format.check_vote(body.vote, model.name)
+    by_certainty = stop is not None and stop.kind == "certainty"
+    vote = model.format.vote_or_default(body.vote, counts_votes=by_certainty)
+    model.format.check_vote(vote, model.name)
+    calibration = model.calibrations.find(spec, vote)
+    what = f"{model.name} with sampler {spec}"
+    check_stop(what, vote, stop, body.abstain_below, is_calibrated=calibration is not None)
     return Job(
         request_id=request_id,
         kind="solve",
@@ -84,9 +90,11 @@ def solve_job(
             spec.effective_budget(budget), include_deterministic=body.include_deterministic
         ),
         budget=budget,
-        vote=body.vote,
-        certainty=None if body.stop is None else body.stop.certainty,
-        calibration=model.calibrations.find(spec, body.vote),
+        vote=vote,
+        stop=stop,
+        abstain_below=body.abstain_below,
+        calibration=calibration,
+        familiarity=model.calibrations.familiarity(question),
         deadline_ms=body.deadline_ms,
         is_streamed=body.stream,
         wants_tokens="tokens" in body.include,
@@ -183,6 +191,7 @@ def solve_response(
     `views` are the result of its trace job.
     """
     views = views or {}
+    is_unfamiliar = solved.familiarity is not None and solved.familiarity.is_unfamiliar
     count = len(solved.trajectories)
     shown = None
     if with_trajectories:
@@ -199,6 +208,10 @@ def solve_response(
         answer=solved.answer,
         confidence=solved.confidence,
         confidence_kind=solved.confidence_kind,
+        vote=solved.tally.kind,
+        familiarity=None if solved.familiarity is None else solved.familiarity.percentile,
+        unfamiliar=is_unfamiliar,
+        warning=UNFAMILIAR if is_unfamiliar else None,
         candidates=candidates_out(solved.tally),
         usage=UsageOut(
             prompt_tokens=solved.prompt_tokens,
@@ -251,11 +264,12 @@ def _trajectory_out(trajectory: Trajectory) -> TrajectoryOut:
     )
 
 
-def result_log_fields(response: SolveResponse) -> dict[str, int | str]:
+def result_log_fields(response: SolveResponse) -> dict[str, int | str | bool]:
     """What the log says of an answer, beside what was asked."""
     return {
         "budget_used": response.budget_used,
         "stop_reason": response.stop_reason,
+        "unfamiliar": response.unfamiliar,
     }
 
 

@@ -229,6 +229,8 @@ class Completion:
 
     def _choice(self, candidate: CandidateOut, solved: SolveResponse, index: int) -> _Choice:
         text, tokens, limit = candidate.answer, None, self._body.token_limit
+        if solved.stop_reason == "abstained":
+            text = None
         own = [each for each in solved.trajectories or () if each.index in candidate.trajectories]
         if own:
             tokens = max(own, key=lambda each: each.confidence).tokens

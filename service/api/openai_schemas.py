@@ -69,7 +69,8 @@ class _OpenAIRequest(SolveFields):
     )
     stop: Stop | Annotated[str, Field(min_length=1)] | StopTexts | None = Field(
         None,
-        description='{"certainty": 0.95} stops early, as in /solve. Texts cut an answer off.',
+        description='{"certainty": 0.95} or {"confidence": 0.9} stops early, as in /solve. Texts cut '
+        "an answer off.",
     )
     stream: bool | None = Field(None, strict=True)
     stream_options: StreamOptions | None = None

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from latent.errors import InputError
+from latent.stopping import Stop, check_stop
 from service.api.schemas import (
     CalibrationOut,
     LimitsOut,
@@ -15,7 +16,17 @@ from service.engine.job import Job
 from service.engine.panel_job import PanelJob
 from service.models import ServedPanel
 
-__all__ = ["panel_job", "panel_out"]
+__all__ = ["panel_job", "panel_out", "stop_of"]
+
+
+def stop_of(body: SolveRequest) -> Stop | None:
+    """The stop that a request asks for."""
+    if body.stop is None:
+        return None
+    if body.stop.confidence is not None:
+        return Stop("confidence", body.stop.confidence)
+    assert body.stop.certainty is not None
+    return Stop("certainty", body.stop.certainty)
 
 
 def panel_job(
@@ -26,7 +37,11 @@ def panel_job(
         raise InputError(
             "the members of a panel have their own samplers; leave sampler out", param="sampler"
         )
-    served.check_vote(body.vote)
+    vote = body.vote or "majority"
+    served.check_vote(vote)
+    stop = stop_of(body)
+    is_calibrated = served.panel.calibration(vote) is not None
+    check_stop(served.name, vote, stop, body.abstain_below, is_calibrated=is_calibrated)
     panel, places = served.panel, served.panel.places(budget)
     members = tuple(
         Job(
@@ -39,7 +54,7 @@ def panel_job(
             seed=seed,
             indices=tuple(place.index for place in places if place.member == number),
             budget=budget,
-            vote=body.vote,
+            vote=vote,
             wants_tokens="tokens" in body.include,
         )
         for number, (member, model) in enumerate(zip(panel.members, served.models, strict=True))
@@ -54,8 +69,10 @@ def panel_job(
         seed=seed,
         indices=tuple(range(len(places))),
         budget=budget,
-        vote=body.vote,
-        certainty=None if body.stop is None else body.stop.certainty,
+        vote=vote,
+        stop=stop,
+        abstain_below=body.abstain_below,
+        familiarity=panel.familiarity(question),
         deadline_ms=body.deadline_ms,
         is_streamed=body.stream,
         panel=panel,

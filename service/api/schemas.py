@@ -1,9 +1,9 @@
 """The JSON bodies of the API, in and out. Pydantic only, so that the client can import them."""
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from latent.answers import show_answer
 from latent.solved import StopReason
@@ -64,9 +64,29 @@ class _Body(BaseModel):
 
 
 class Stop(_Body):
-    """An adaptive budget: stop once the leader is this certain to beat the runner-up."""
+    """An adaptive budget: what ends it before all trajectories are drawn. Give one of the two."""
 
-    certainty: float = Field(gt=0.5, lt=1.0, strict=True, examples=[0.95])
+    certainty: float | None = Field(
+        None,
+        gt=0.5,
+        lt=1.0,
+        strict=True,
+        examples=[0.95],
+        description="The leader is this certain to beat the second. Majority vote only.",
+    )
+    confidence: float | None = Field(
+        None,
+        gt=0.0,
+        lt=1.0,
+        strict=True,
+        description="The calibrated probability that the answer is right; needs a calibration.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.certainty is None) == (self.confidence is None):
+            raise ValueError("give certainty or confidence")
+        return self
 
 
 class SolveFields(_Body):
@@ -82,12 +102,25 @@ class SolveFields(_Body):
         "gaussian:1.0, gts, gts:NAME or token:1.0. "
         "Absent: gts, or token for a text reasoner.",
     )
-    vote: VoteKind = "majority"
+    vote: VoteKind | None = Field(
+        None,
+        description="How the trajectories' answers are counted. `checked` leaves out those with a "
+        "false equation in their text. Absent: the model's default, which is majority if it names "
+        "none.",
+    )
     seed: Seed = None
     include_deterministic: bool = Field(
         False,
         strict=True,
         description="Let the unperturbed trajectory, index -1, be one of the budget.",
+    )
+    abstain_below: float | None = Field(
+        None,
+        gt=0.0,
+        lt=1.0,
+        strict=True,
+        description="With a calibrated confidence below this, `answer` is null and `stop_reason` "
+        "`abstained`; the candidates are given all the same.",
     )
     deadline_ms: int | None = Field(
         None, ge=1, le=3_600_000, strict=True, description="Answer then with the votes so far."
@@ -116,7 +149,7 @@ class SolveRequest(SolveFields):
         description="A name from /v1/models; or a list of them that answer together as a panel, each "
         "as NAME or NAME:SAMPLER.",
     )
-    stop: Stop | None = Field(None, description="Majority vote only.")
+    stop: Stop | None = Field(None, description="Ends an adaptive budget early.")
     stream: bool = Field(
         False, strict=True, description="Server-sent events: round, result, error."
     )
@@ -264,7 +297,8 @@ class SolveResponse(_Out):
     budget: int
     budget_used: int
     stop_reason: StopReason = Field(
-        description="`unreadable`: no trajectory had an answer that could be read."
+        description="`unreadable`: no trajectory had an answer that could be read. `abstained`: the "
+        "confidence was below `abstain_below`."
     )
     partial: bool
     answer: str | None
@@ -273,6 +307,16 @@ class SolveResponse(_Out):
         "calibrated; else the winner's share. `confidence_kind` says which."
     )
     confidence_kind: Literal["share", "calibrated"]
+    vote: VoteKind
+    familiarity: float | None = Field(
+        None,
+        description="Share of the calibration's questions whose words are at least as new to the "
+        "others as this question's are; null without a calibration.",
+    )
+    unfamiliar: bool = Field(
+        False, description="Whether that share is below 0.01: the question is of another kind."
+    )
+    warning: str | None = Field(None, description="What to think of the answer, if unfamiliar.")
     candidates: list[CandidateOut]
     usage: UsageOut
     timing_ms: TimingOut

@@ -95,10 +95,11 @@ class Tries:
         return wait
 
 
-class StopOption(TypedDict):
-    """An adaptive budget: stop once the leader is this certain to beat the runner-up."""
+class StopOption(TypedDict, total=False):
+    """An adaptive budget: what ends it early. Give one of the two."""
 
     certainty: float
+    confidence: float
 
 
 class SolveOptions(TypedDict, total=False):
@@ -106,10 +107,11 @@ class SolveOptions(TypedDict, total=False):
 
     budget: int
     sampler: str | None
-    vote: VoteKind
+    vote: VoteKind | None
     model: str | list[str] | None
     seed: int | None
     stop: StopOption | None
+    abstain_below: float | None
     include_deterministic: bool
     deadline_ms: int | None
     include: list[Literal["trajectories", "tokens", "paths", "readings"]]

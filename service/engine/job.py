@@ -4,22 +4,23 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from latent.calibration import Calibration
+from latent.familiarity import Familiarity
 from latent.solved import EndedBy, MemberWork, Solved
+from latent.stopping import Stop, checkpoints
 from latent.trajectory import Timing, Trajectory
-from latent.votes import Tally, VoteKind, certainty_of, tally
+from latent.votes import Tally, VoteKind, tally
 from service.engine.messages import Group, Kind, LaneReport, Task, View
 from service.errors import DeadlineError, ServiceError
 
-__all__ = ["BLOCK", "Job", "checkpoints"]
+__all__ = ["BLOCK", "Job"]
 
 # Lanes are scheduled in blocks of this many, so that a budget of 128 and one of 4 share a round.
 BLOCK = 16
-_FIRST_CHECKPOINT = 4
 
 
 @dataclass(eq=False)
@@ -36,10 +37,12 @@ class Job:
     indices: tuple[int, ...]
     budget: int
     vote: VoteKind = "majority"
-    certainty: float | None = None  # stop an adaptive budget here
+    stop: Stop | None = None  # of an adaptive budget
+    abstain_below: float | None = None
     answer: str | None = None  # the true answer, for a diagnosis
     views: tuple[View, ...] = ()  # for a trace
     calibration: Calibration | None = None
+    familiarity: Familiarity | None = None
     deadline_ms: int | None = None
     is_streamed: bool = False
     wants_tokens: bool = False
@@ -114,7 +117,7 @@ class Job:
     def _next_release(self, first: int) -> int:
         """How many lanes are released once the first ones are done."""
         total = len(self.indices)
-        return total if self.certainty is None else min(max(BLOCK, 2 * first), total)
+        return total if self.stop is None else min(max(BLOCK, 2 * first), total)
 
     def _queue(self, first: int, last: int) -> None:
         self.pending.extend(self.indices[first:last])
@@ -182,7 +185,8 @@ class Job:
             if count > finished:
                 break
             if self._is_enough(count):
-                self.result.set_result(self._solved(count, "certainty"))
+                reason: EndedBy = "certainty" if self.stop is None else self.stop.kind
+                self.result.set_result(self._solved(count, reason))
                 return self.done_count - count
         if finished == len(self.indices):
             self.result.set_result(self._solved(finished, "budget"))
@@ -193,11 +197,11 @@ class Job:
 
     def _stops(self) -> Iterable[int]:
         """Numbers of lanes at which it may end early, ascending."""
-        return () if self.certainty is None else checkpoints(self.budget)
+        return () if self.stop is None else checkpoints(self.budget)
 
     def _is_enough(self, count: int) -> bool:
-        assert self.certainty is not None
-        return certainty_of(self._tally(count).candidates) >= self.certainty
+        assert self.stop is not None
+        return self.stop.is_reached(self._tally(count), self.calibration, self.familiarity)
 
     def _finished_prefix(self) -> int:
         """Count the finished lanes before the first unfinished one: the result depends on no timing."""
@@ -241,12 +245,6 @@ class Job:
             total_seconds=now - self._created,
             ended_by=reason,
             calibration=self.calibration,
+            familiarity=self.familiarity,
+            abstain_below=self.abstain_below,
         )
-
-
-def checkpoints(budget: int) -> Iterator[int]:
-    """Trajectory counts at which the stop rule is evaluated: 4, 8, 16 … below the budget."""
-    count = _FIRST_CHECKPOINT
-    while count < budget:
-        yield count
-        count *= 2

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from latent.panel import Panel, Place, as_cast, panel_tally
 from latent.solved import EndedBy, Solved
+from latent.stopping import checkpoints
 from latent.trajectory import Timing, Trajectory
-from latent.votes import Tally, certainty_of
-from service.engine.job import Job, checkpoints
+from latent.votes import Tally
+from service.engine.job import Job
 
 __all__ = ["PanelJob"]
 
@@ -68,11 +69,12 @@ class PanelJob(Job):
         voted = self._tally(count)
         if count in self._stages and self.panel.is_sure(voted):
             return True
-        is_checkpoint = self.certainty is not None and count in checkpoints(self.budget)
-        return is_checkpoint and certainty_of(voted.candidates) >= (self.certainty or 1.0)
+        if self.stop is None or count not in checkpoints(self.budget):
+            return False
+        return self.stop.is_reached(voted, None, self.familiarity)
 
     def _tally(self, count: int) -> Tally:
-        return panel_tally(self.panel, self._cast(count), self.vote)
+        return panel_tally(self.panel, self._cast(count), self.vote, self.familiarity)
 
     def _solved(self, count: int, reason: EndedBy) -> Solved:
         works = tuple(
@@ -96,5 +98,7 @@ class PanelJob(Job):
             queue_seconds=min(work.queue_seconds for work in works if work.trajectories),
             total_seconds=now - self._created,
             ended_by=reason,
+            familiarity=self.familiarity,
+            abstain_below=self.abstain_below,
             members=works,
         )

@@ -15,9 +15,11 @@ from latent.calibration_file import (
     FILE_NAME,
     load_calibrations,
     read_calibrations,
+    user_file,
     write_calibrations,
 )
 from latent.errors import FormatError, MismatchError
+from latent.familiarity import Familiarity, make_reference
 from latent.folders import SamplerCard, fingerprint, weights_digest
 from latent.samplers import GaussianThoughtSampler
 from latent.specs import SamplerSpec
@@ -60,6 +62,28 @@ def test_the_deterministic_trajectory_alone_has_a_weight_of_its_own() -> None:
     assert sampled.value == pytest.approx(sigmoid(-1 - 0.25 + math.log(2)))
     inside = voted(7, 7, 7, 8, first=-1)
     assert confidence_of(inside, CALIBRATION) == confidence_of(voted(7, 7, 7, 8), CALIBRATION)
+
+
+def test_a_new_question_has_other_weights_and_those_of_a_half_new_one_lie_between() -> None:
+    votes = voted(7, 7, 7, 8, confidence=0.9)
+    known = -1 + 0.25 - 0.25 / 4 + 1.5 * math.log(2) + 0.375 * math.log(9)
+    new = -3 + 0.5 * math.log(2) + 0.125 * math.log(9)
+    for novelty, expected in ((0.0, known), (1.0, new), (0.5, (known + new) / 2)):
+        found = confidence_of(votes, CALIBRATION, Familiarity(novelty, 0.5))
+        assert found.value == pytest.approx(sigmoid(expected))
+
+
+def test_the_users_own_file_goes_before_that_in_the_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    own = fingerprint(folder)
+    shipped, mine = Calibrations(own), Calibrations(own, (CALIBRATION,))
+    write_calibrations(folder / FILE_NAME, shipped)
+    assert load_calibrations(folder, own) == shipped
+    write_calibrations(user_file(folder.name, own), mine)
+    assert load_calibrations(folder, own) == mine
+    assert load_calibrations(folder, own) != shipped
 
 
 def test_an_answer_that_cannot_be_read_is_not_right() -> None:
@@ -122,7 +146,8 @@ def test_a_file_comes_back_as_it_was_written_and_leaves_the_fingerprint_alone(fo
     assert load_calibrations(folder, before) == Calibrations(before)
     own = weights_digest(folder / "samplers" / "default")
     learned = make_calibration(sampler="gts", vote="best", sampler_fingerprint=own)
-    written = Calibrations(before, (CALIBRATION, learned))
+    reference, _ = make_reference(["How many has she?", "How many are 3 and 4?"])
+    written = Calibrations(before, (CALIBRATION, learned), reference)
     write_calibrations(folder / FILE_NAME, written)
     assert load_calibrations(folder, before) == written
     assert fingerprint(folder) == before
@@ -159,8 +184,12 @@ def _weight(**values: Any) -> Callable[[dict[str, Any]], Any]:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda data: data.pop("format"), "format is missing"),
-        (lambda data: data.update(format=2), "format 2 is not 1"),
+        (lambda data: data.pop("format"), "format None is not 2"),
+        (lambda data: data.update(format=1), "format 1 is not 2; run gts calibrate again"),
+        (lambda data: data.pop("reference"), "reference is missing"),
+        (lambda data: data["reference"].update(quantiles="0.2 0.1"), "numbers that ascend"),
+        (lambda data: data["reference"].update(quantiles="x"), "could not convert"),
+        (lambda data: data["reference"].update(following=[]), r"reference\.following must be"),
         (lambda data: data.update(extra=1), "extra is unknown"),
         (lambda data: data.update(reasoner_fingerprint=1), "reasoner_fingerprint must be a text"),
         (lambda data: data.update(fitted={}), "fitted must be a list"),
@@ -184,7 +213,8 @@ def test_a_malformed_file_is_named_with_its_field(
     tmp_path: Path, spoil: Callable[[dict[str, Any]], Any], said: str
 ) -> None:
     path = tmp_path / FILE_NAME
-    write_calibrations(path, Calibrations("f", (CALIBRATION,)))
+    reference, _ = make_reference(["a b c", "a b d"])
+    write_calibrations(path, Calibrations("f", (CALIBRATION,), reference))
     data = json.loads(path.read_text())
     spoil(data)
     path.write_text(json.dumps(data))

@@ -10,11 +10,12 @@ import pytest
 
 import latent
 from latent.errors import FormatError, InputError, MismatchError, NotFoundError
+from latent.familiarity import Familiarity, make_reference
 from latent.panel import Member, Panel, Place, as_cast, panel_tally
 from latent.panel_calibration import MemberWeights, PanelCalibration
 from latent.panel_file import (
     calibrated_panel,
-    member_digest,
+    member_digests,
     parse_panel,
     read_panel,
     write_panel_calibrations,
@@ -36,7 +37,9 @@ def make_panel(*shares: float, **changes: Any) -> Panel:
 
 def make_calibration(*weights: tuple[float, ...], none: float = 0.0) -> PanelCalibration:
     members = tuple(MemberWeights(*each) for each in weights)
-    return PanelCalibration("majority", members, none, (1, 32), 0.01, 0.1, 100, "held-out", 0)
+    return PanelCalibration(
+        "majority", members, none, 3.0, (1, 32), 0.01, 0.02, 0.1, 100, "held-out", 0
+    )
 
 
 def cast(panel: Panel, *answers: list[int | None]) -> list[Trajectory]:
@@ -116,6 +119,15 @@ def test_share_confidence_and_the_deterministic_answer_have_weights() -> None:
     e = 2.718281828459045
     # 8, without votes of a: log((0 + 1) / (3 + 1)).
     assert voted.probability == pytest.approx(4 * e**0.5 / (1 + 4 * e**0.5 + 1 / 4))
+
+
+def test_on_a_new_question_votes_say_less_and_none_is_likelier_to_be_right() -> None:
+    calibration = make_calibration((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0))
+    panel = make_panel(1, 1, calibrations=(calibration,))
+    e = 2.718281828459045
+    for novelty, seven, none in ((0.0, 4, 1.0), (0.5, 2, e**1.5), (1.0, 1, e**3)):
+        voted = panel_tally(panel, cast(panel, [7, 7, 7], []), "majority", Familiarity(novelty, 0))
+        assert voted.probability == pytest.approx(seven / (seven + none))
 
 
 def test_members_that_have_not_voted_say_nothing() -> None:
@@ -203,16 +215,13 @@ def test_a_panel_of_text_has_default_samplers_and_equal_shares() -> None:
 def test_a_calibration_is_of_these_members(tmp_path: Path) -> None:
     files = read_panel(write_panel(tmp_path / "two"))
     assert calibrated_panel(files, ["x", "y"]).calibrations == ()
-    digests = {
-        member.label: member_digest(member, path, fingerprint)
-        for member, path, fingerprint in zip(
-            files.panel.members, files.reasoners, ["x", "y"], strict=True
-        )
-    }
+    digests = member_digests(files, ["x", "y"])
+    reference, _ = make_reference(["How many has she?", "How many has he?"])
     fitted = make_calibration((0.1, 0.2, -0.3, 0.4), (1.0, 0.0, 0.0, 0.0), none=2.5)
     path = tmp_path / "two" / "calibration.json"
-    write_panel_calibrations(path, digests, [fitted])
-    assert calibrated_panel(files, ["x", "y"]).calibrations == (fitted,)
+    write_panel_calibrations(path, digests, [fitted], reference)
+    found = calibrated_panel(files, ["x", "y"])
+    assert (found.calibrations, found.reference) == ((fitted,), reference)
     with pytest.raises(MismatchError, match=r"cot-tiny:token:1\.0 has changed"):
         calibrated_panel(files, ["x", "z"])
     other = read_panel(write_panel(tmp_path / "two", members=_swapped(tmp_path)))

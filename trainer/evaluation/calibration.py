@@ -4,25 +4,23 @@ The model that is fitted is `latent.calibration`, the file `latent.calibration_f
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from latent.answers import same_answer
 from latent.calibration import (
     Calibration,
     Calibrations,
-    Coefficients,
-    Evidence,
     calibrated_name,
     evidence_of,
-    features,
 )
 from latent.calibration_file import misfit, read_calibrations, write_calibrations
 from latent.errors import InputError
+from latent.familiarity import Reference, make_reference
 from latent.folders import weights_digest
 from latent.noise import derive_seed
 from latent.reasoner import Reasoner
@@ -34,26 +32,32 @@ from latent.trajectory import DETERMINISTIC, Trajectory
 from latent.votes import VoteKind, tally
 from latent.zoo import resolve_sampler
 from trainer.data.sources import EMBEDDED, Row, load_rows
+from trainer.evaluation.calibration_fit import (
+    Judged,
+    fit,
+    out_of_fold,
+    question_weights,
+    targets,
+)
+from trainer.evaluation.risk import RiskCurve, risk_curve
 from trainer.evaluation.statistics import Floats, expected_calibration_error
 from trainer.runs.progress import Progress
 
 __all__ = [
     "CalibrationRun",
-    "Judged",
+    "HeldOut",
     "calibrate",
     "encoded",
-    "fit",
     "held_out",
     "judged_votes",
-    "out_of_fold",
     "parse_budgets",
     "parse_samplers",
-    "question_weights",
     "warn_of_few",
 ]
 
 HELD_OUT = f"{EMBEDDED}:validation"
-# Fewer questions are refused: eight coefficients can't be told from chance.
+OUTSIDE = f"{EMBEDDED}:ood"  # drawn with another seed than those that are evaluated
+# Fewer questions are refused: eleven coefficients can't be told from chance.
 MIN_QUESTIONS = 50
 # Fewer questions give a warning: with 200, the standard error of an accuracy is still 0.035.
 RELIABLE_QUESTIONS = 200
@@ -61,13 +65,6 @@ RELIABLE_QUESTIONS = 200
 # on those of seed 1; calibration needs questions on which nothing was selected.
 _DATA_SEED = 2
 _CHUNK_SIZE = 64
-_FOLDS = 5
-# Variance of the normal prior on every weight of a standardised feature. It weighs as much as one
-# question, enough to keep the weights finite when all of a few questions are right.
-_PRIOR = 1.0
-_ITERATIONS = 100
-_SMALLEST_STEP = 1e-9
-_IS_MONOTONE = np.array([field.name in Coefficients.MONOTONE for field in fields(Coefficients)])
 
 
 @dataclass(frozen=True)
@@ -75,50 +72,50 @@ class CalibrationRun:
     """Settings of `gts calibrate`."""
 
     samplers: tuple[SamplerSpec, ...]  # none for a panel, whose members have theirs
-    data: str
+    data: tuple[str, ...]  # the reasoner's own kind of questions, then other kinds
     budgets: tuple[int, ...]  # ascending
-    limit: int
+    limit: int  # of each data
     seed: int
     out: Path
 
     @property
     def data_name(self) -> str:
         """The data as a calibration names it: without the folder of a file."""
-        return self.data if self.data == HELD_OUT else Path(self.data).name
+        return ", ".join(Path(source).name for source in self.data)
 
     def budgets_of(self, sampler: Sampler) -> tuple[int, ...]:
         """Budgets to fit; without perturbations all trajectories are equal, so 1 is enough."""
         return (1,) if sampler.spec.kind == "deterministic" else self.budgets
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A vote on a held-out question, and whether its winner is right."""
+def calibrate(
+    reasoner: Reasoner, folder: Path, run: CalibrationRun
+) -> tuple[Calibrations, dict[str, RiskCurve]]:
+    """Fit the votes of every sampler and write them to the file, beside those of other samplers.
 
-    question: int
-    evidence: Evidence
-    is_right: bool
-
-
-def calibrate(reasoner: Reasoner, folder: Path, run: CalibrationRun) -> Calibrations:
-    """Fit the votes of every sampler and write them to the file, beside those of other samplers."""
+    Also returns the risk–coverage curve of the majority vote of each sampler that was fitted.
+    """
     samplers = [
         load_sampler(reasoner, spec, resolve_sampler(folder, spec)) for spec in run.samplers
     ]
-    kept, dropped = _existing(reasoner, folder, run)
-    rows = held_out(run)
+    data = held_out(run)
+    rows = data.rows
+    kept, dropped = _existing(reasoner, folder, run, data.reference)
     fitted: list[Calibration] = []
+    curves: dict[str, RiskCurve] = {}
     with Progress(len(rows) * len(samplers), 0, "calibrating") as progress:
         for text in dropped:
             progress.note(f"{run.out}: drops {text}")
-        warn_of_few(rows, progress)
+        warn_of_few(data, progress)
         for place, sampler in enumerate(samplers):
             drawn = _roll_out(reasoner, sampler, rows, run, progress, done=place * len(rows))
-            fitted += _calibrate_sampler(reasoner, folder, sampler, rows, run, drawn)
+            votes = _calibrate_sampler(reasoner, folder, sampler, data, run, drawn)
+            fitted += [calibration for calibration, _ in votes]
+            curves[str(sampler.spec)] = votes[0][1]
     order = sorted((*fitted, *kept), key=lambda one: (one.sampler, one.vote))
-    calibrations = Calibrations(reasoner.fingerprint, tuple(order))
+    calibrations = Calibrations(reasoner.fingerprint, tuple(order), data.reference)
     write_calibrations(run.out, calibrations)
-    return calibrations
+    return calibrations, curves
 
 
 def judged_votes(
@@ -127,6 +124,9 @@ def judged_votes(
     truth: Decimal,
     budgets: Sequence[int],
     vote: VoteKind,
+    *,
+    novelty: float = 0.0,
+    is_inside: bool = True,
 ) -> Iterator[Judged]:
     """Judge the vote at each budget; votes won by unparsable answers are left out.
 
@@ -141,7 +141,7 @@ def judged_votes(
         voted = tally(subset, vote)
         if voted.winner.answer is not None:
             is_right = same_answer(voted.winner.answer, truth)
-            yield Judged(question, evidence_of(voted), is_right)
+            yield Judged(question, evidence_of(voted, novelty), is_right, is_inside)
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:
@@ -167,32 +167,48 @@ def parse_samplers(text: str) -> tuple[SamplerSpec, ...]:
     return tuple(SamplerSpec.parse(name) for name in dict.fromkeys(map(calibrated_name, specs)))
 
 
-def held_out(run: CalibrationRun) -> list[Row]:
+@dataclass(frozen=True)
+class HeldOut:
+    """Questions to calibrate on: those of the first data, then those of the others."""
+
+    rows: list[Row]
+    novelties: list[float]  # of each question
+    inside: int  # how many are of the first data
+    reference: Reference  # of the first data
+
+
+def held_out(run: CalibrationRun) -> HeldOut:
     """Load the questions to calibrate on; refuse those that are for another use, and too few."""
-    if run.data.partition(":")[0] == EMBEDDED and run.data != HELD_OUT:
-        raise InputError(
-            f"{run.data} is not held out for choosing; use {HELD_OUT} or a file", param="data"
-        )
-    rows = load_rows(run.data, run.limit, _DATA_SEED)
+    for place, source in enumerate(run.data):
+        allowed = (HELD_OUT,) if place == 0 else (HELD_OUT, OUTSIDE)
+        if source.partition(":")[0] == EMBEDDED and source not in allowed:
+            raise InputError(
+                f"{source} is not held out for choosing; use {' or '.join(allowed)}, or a file",
+                param="data",
+            )
+    rows, *others = [load_rows(source, run.limit, _DATA_SEED) for source in run.data]
     if len(rows) < MIN_QUESTIONS:
         raise InputError(
             f"{len(rows)} questions are too few to calibrate on; give at least {MIN_QUESTIONS}",
             param="data",
         )
-    return rows
+    reference, novelties = make_reference([row.question for row in rows])
+    outside = [row for other in others for row in other]
+    new = [reference.familiarity(row.question).novelty for row in outside]
+    return HeldOut([*rows, *outside], [*novelties, *new], len(rows), reference)
 
 
-def warn_of_few(rows: Sequence[Row], progress: Progress) -> None:
+def warn_of_few(data: HeldOut, progress: Progress) -> None:
     """Say so if a calibration on these questions is rough."""
-    if len(rows) < RELIABLE_QUESTIONS:
+    if data.inside < RELIABLE_QUESTIONS:
         progress.note(
-            f"warning: {len(rows)} questions give a rough calibration; use "
+            f"warning: {data.inside} questions give a rough calibration; use "
             f"{RELIABLE_QUESTIONS} or more"
         )
 
 
 def _existing(
-    reasoner: Reasoner, folder: Path, run: CalibrationRun
+    reasoner: Reasoner, folder: Path, run: CalibrationRun, reference: Reference
 ) -> tuple[list[Calibration], list[str]]:
     """The file's calibrations of other samplers that are still valid, and why others are dropped."""
     if not run.out.exists():
@@ -205,6 +221,8 @@ def _existing(
         if one.sampler in refitted:
             continue
         why = misfit(one, folder) if is_same else "it is for other weights of the reasoner"
+        if why is None and found.reference != reference:
+            why = "it was fitted on other questions"
         if why is None:
             kept.append(one)
         else:
@@ -216,17 +234,25 @@ def _calibrate_sampler(
     reasoner: Reasoner,
     folder: Path,
     sampler: Sampler,
-    rows: Sequence[Row],
+    data: HeldOut,
     run: CalibrationRun,
     drawn: Iterable[tuple[int, Sequence[Trajectory]]],
-) -> list[Calibration]:
+) -> list[tuple[Calibration, RiskCurve]]:
     budgets = run.budgets_of(sampler)
-    votes = [kind for kind in get_args(VoteKind) if reasoner.format.is_latent or kind != "centroid"]
+    votes = reasoner.format.votes
     judged: dict[VoteKind, list[Judged]] = {vote: [] for vote in votes}
     for number, trajectories in drawn:
-        truth = Decimal(rows[number].answer)
+        truth = Decimal(data.rows[number].answer)
         for vote in votes:
-            judged[vote] += judged_votes(number, trajectories, truth, budgets, vote)
+            judged[vote] += judged_votes(
+                number,
+                trajectories,
+                truth,
+                budgets,
+                vote,
+                novelty=data.novelties[number],
+                is_inside=number < data.inside,
+            )
     own = resolve_sampler(folder, sampler.spec)
     digest = None if own is None else weights_digest(own)
     span = (budgets[0], budgets[-1])
@@ -240,7 +266,7 @@ def _calibration(
     vote: VoteKind,
     judged: Sequence[Judged],
     budgets: tuple[int, int],
-) -> Calibration:
+) -> tuple[Calibration, RiskCurve]:
     questions = len({one.question for one in judged})
     if questions < MIN_QUESTIONS:
         raise InputError(
@@ -250,20 +276,29 @@ def _calibration(
         )
     # In the order of the data, so that the folds do not depend on the batches.
     judged = sorted(judged, key=lambda one: one.question)
-    is_right, weights = _targets(judged), question_weights(judged)
+    is_right, weights = targets(judged), question_weights(judged)
     shares = np.array([one.evidence.share for one in judged])
-    return Calibration(
+    is_inside = np.array([one.is_inside for one in judged])
+    found = out_of_fold(judged, budgets)
+
+    def error(values: Floats, where: NDArray[np.bool_]) -> float:
+        return expected_calibration_error(values[where], is_right[where], weights[where])
+
+    calibration = Calibration(
         sampler=str(spec),
         vote=vote,
         sampler_fingerprint=digest,
         coefficients=fit(judged, budgets),
         budgets=budgets,
-        ece=expected_calibration_error(out_of_fold(judged, budgets), is_right, weights),
-        share_ece=expected_calibration_error(shares, is_right, weights),
+        ece=error(found, is_inside),
+        ece_outside=None if is_inside.all() else error(found, ~is_inside),
+        share_ece=error(shares, is_inside),
         questions=questions,
         data=run.data_name,
         seed=run.seed,
     )
+    is_last = np.array([one.evidence.budget == budgets[1] for one in judged])
+    return calibration, risk_curve(found[is_last], is_right[is_last], is_inside[is_last])
 
 
 def _roll_out(
@@ -293,83 +328,3 @@ def encoded(reasoner: Reasoner, row: Row, number: int) -> tuple[int, ...]:
         return reasoner.encode(row.question)
     except InputError as error:
         raise InputError(f"question {number + 1} of the data: {error}", param="data") from error
-
-
-def fit(judged: Sequence[Judged], budgets: tuple[int, int]) -> Coefficients:
-    """Maximum a posteriori coefficients; each question has weight 1, however often it was voted on.
-
-    The features were selected by out-of-fold log-loss on an embedded text reasoner: slopes that
-    change with the budget, and a term in 1/N, helped; a linear or capped confidence did not.
-    """
-    solution = _solve(_design(judged, budgets), _targets(judged), question_weights(judged))
-    return Coefficients(*solution.tolist())
-
-
-def out_of_fold(judged: Sequence[Judged], budgets: tuple[int, int]) -> Floats:
-    """Cross-validated probability of each vote, with whole questions in a fold."""
-    design = _design(judged, budgets)
-    _, place = np.unique([one.question for one in judged], return_inverse=True)
-    fold = place % _FOLDS
-    found = np.zeros(len(judged))
-    for number in range(_FOLDS):
-        rest = [one for one, of in zip(judged, fold, strict=True) if of != number]
-        coefficients = np.array(astuple(fit(rest, budgets)))
-        found[fold == number] = _sigmoid(design[fold == number] @ coefficients)
-    return found
-
-
-def question_weights(judged: Sequence[Judged]) -> Floats:
-    """Weight of each vote: 1 over the number of votes on its question."""
-    questions = np.array([one.question for one in judged])
-    _, place, counts = np.unique(questions, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / counts[place], dtype=np.float64)
-
-
-def _design(judged: Sequence[Judged], budgets: tuple[int, int]) -> Floats:
-    return np.stack([features(one.evidence, budgets) for one in judged])  # (votes, features)
-
-
-def _targets(judged: Sequence[Judged]) -> Floats:
-    return np.array([one.is_right for one in judged], dtype=np.float64)
-
-
-def _solve(design: Floats, is_right: Floats, weights: Floats) -> Floats:
-    """Minimise log-loss plus prior by projected Newton steps; the monotone weights stay ≥ 0."""
-    total = weights.sum()
-    centre = weights @ design / total
-    scale = np.sqrt(weights @ (design - centre) ** 2 / total)
-    is_constant = scale < _SMALLEST_STEP
-    centre[0], scale[is_constant] = 0.0, 1.0
-    scaled = (design - centre) / scale
-
-    def loss(theta: Floats) -> float:
-        logits = scaled @ theta
-        losses = np.logaddexp(0.0, logits) - is_right * logits
-        return float(weights @ losses + 0.5 * _PRIOR * theta @ theta)
-
-    theta = np.zeros(design.shape[1])
-    for _ in range(_ITERATIONS):
-        p = _sigmoid(scaled @ theta)
-        gradient = scaled.T @ (weights * (p - is_right)) + _PRIOR * theta
-        hessian = (scaled.T * (weights * p * (1 - p))) @ scaled + _PRIOR * np.eye(len(theta))
-        # A weight at its bound whose step would go below the bound is fixed in this iteration.
-        free = np.flatnonzero(~(_IS_MONOTONE & (theta <= 0) & (gradient > 0)))
-        step = np.zeros_like(theta)
-        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
-        rate, before = 1.0, loss(theta)
-        while loss(_projected(theta - rate * step)) >= before and rate > _SMALLEST_STEP:
-            rate /= 2
-        if np.abs(rate * step).max() < _SMALLEST_STEP:
-            break
-        theta = _projected(theta - rate * step)
-    theta = theta / scale
-    theta[0] -= centre[1:] @ theta[1:]
-    return np.asarray(theta)
-
-
-def _projected(theta: Floats) -> Floats:
-    return np.where(_IS_MONOTONE, np.maximum(theta, 0.0), theta)
-
-
-def _sigmoid(logits: Floats) -> Floats:
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * logits)))

@@ -16,13 +16,14 @@ from latent.answers import same_answer
 from latent.noise import derive_seed
 from latent.panel import Panel, Place, Split, as_cast, member_votes, panel_tally
 from latent.panel_calibration import MemberWeights, PanelCalibration, design
-from latent.panel_file import PanelFiles, member_digest, write_panel_calibrations
+from latent.panel_file import PanelFiles, member_digests, write_panel_calibrations
 from latent.reasoner_panel import ReasonerPanel
 from latent.rollout import Ask, rollout
 from latent.trajectory import Trajectory
 from latent.votes import VoteKind
 from trainer.data.sources import Row
 from trainer.evaluation.calibration import CalibrationRun, encoded, held_out, warn_of_few
+from trainer.evaluation.risk import RiskCurve, risk_curve
 from trainer.evaluation.statistics import Floats, expected_calibration_error
 from trainer.runs.progress import Progress
 
@@ -48,38 +49,47 @@ class Choice:
     right: int  # row
     share: float  # of the winner, with added shares
     is_share_right: bool
+    budget: int
+    is_inside: bool  # the question is of the first data
 
 
 def calibrate_panel(
     loaded: ReasonerPanel, files: PanelFiles, run: CalibrationRun
-) -> tuple[PanelCalibration, ...]:
-    """Fit every vote that the members allow, from the same trajectories, and write the file."""
-    rows = held_out(run)
-    panel = loaded.panel
+) -> tuple[list[PanelCalibration], RiskCurve]:
+    """Fit every vote that the members allow, from the same trajectories, and write the file.
+
+    Also returns the risk–coverage curve of the majority vote.
+    """
+    data = held_out(run)
+    rows, panel = data.rows, loaded.panel
     prefixes = _prefixes(panel, run.budgets)
     with Progress(len(rows) * len(panel.members), 0, "calibrating") as progress:
-        warn_of_few(rows, progress)
+        warn_of_few(data, progress)
         drawn = _roll_out(loaded, rows, run, prefixes, progress)
-    is_latent = all(reasoner.format.is_latent for reasoner in loaded.reasoners)
-    votes: list[VoteKind] = [v for v in get_args(VoteKind) if is_latent or v != "centroid"]
+    formats = [reasoner.format for reasoner in loaded.reasoners]
+    votes = [vote for vote in formats[0].votes if all(vote in each.votes for each in formats)]
     fitted = []
     for vote in votes:
         choices = [
             choice
             for number, row in enumerate(rows)
             for choice in _choices(
-                panel, number, drawn[number], Decimal(row.answer), vote, prefixes
+                panel,
+                number,
+                drawn[number],
+                Decimal(row.answer),
+                vote,
+                prefixes,
+                novelty=data.novelties[number],
+                is_inside=number < data.inside,
             )
         ]
         fitted.append(_calibration(panel, run, vote, choices))
-    digests = {
-        member.label: member_digest(member, path, reasoner.fingerprint)
-        for member, path, reasoner in zip(
-            panel.members, files.reasoners, loaded.reasoners, strict=True
-        )
-    }
-    write_panel_calibrations(run.out, digests, fitted)
-    return tuple(fitted)
+    digests = member_digests(files, [reasoner.fingerprint for reasoner in loaded.reasoners])
+    write_panel_calibrations(
+        run.out, digests, [calibration for calibration, _ in fitted], data.reference
+    )
+    return [calibration for calibration, _ in fitted], fitted[0][1]
 
 
 def _prefixes(panel: Panel, budgets: Sequence[int]) -> list[tuple[Place, ...]]:
@@ -126,6 +136,9 @@ def _choices(
     truth: Decimal,
     vote: VoteKind,
     prefixes: Sequence[Sequence[Place]],
+    *,
+    novelty: float,
+    is_inside: bool,
 ) -> Iterator[Choice]:
     """Judge the vote of each prefix; those in which no answer can be read are left out."""
     for prefix in prefixes:
@@ -141,35 +154,46 @@ def _choices(
         right = (n for n, answer in enumerate(answers) if same_answer(answer, truth))
         yield Choice(
             question,
-            design(answers, own, len(panel.members)),
+            design(answers, own, len(panel.members), novelty),
             next(right, len(answers)),
             winner.share,
             same_answer(winner.answer, truth),
+            len(prefix),
+            is_inside,
         )
 
 
 def _calibration(
     panel: Panel, run: CalibrationRun, vote: VoteKind, choices: Sequence[Choice]
-) -> PanelCalibration:
+) -> tuple[PanelCalibration, RiskCurve]:
     theta = fit_choices(choices)
     weights = question_weights(choices)
     right, found = _out_of_fold(choices)
     shares = np.array([choice.share for choice in choices])
     is_share_right = np.array([float(choice.is_share_right) for choice in choices])
-    return PanelCalibration(
+    is_inside = np.array([choice.is_inside for choice in choices])
+
+    def error(values: Floats, are_right: Floats, where: NDArray[np.bool_]) -> float:
+        return expected_calibration_error(values[where], are_right[where], weights[where])
+
+    calibration = PanelCalibration(
         vote=vote,
         weights=tuple(
             MemberWeights(*theta[_WIDTH * number : _WIDTH * (number + 1)].tolist())
             for number in range(len(panel.members))
         ),
-        none=float(theta[-1]),
+        none=float(theta[-2]),
+        novel=float(theta[-1]),
         budgets=(run.budgets[0], run.budgets[-1]),
-        ece=expected_calibration_error(found, right, weights),
-        share_ece=expected_calibration_error(shares, is_share_right, weights),
+        ece=error(found, right, is_inside),
+        ece_outside=None if is_inside.all() else error(found, right, ~is_inside),
+        share_ece=error(shares, is_share_right, is_inside),
         questions=len({choice.question for choice in choices}),
         data=run.data_name,
         seed=run.seed,
     )
+    is_last = np.array([choice.budget == run.budgets[-1] for choice in choices])
+    return calibration, risk_curve(found[is_last], right[is_last], is_inside[is_last])
 
 
 def question_weights(choices: Sequence[Choice]) -> Floats:
@@ -251,7 +275,7 @@ def fit_choices(choices: Sequence[Choice]) -> Floats:
 
 def _is_monotone(width: int) -> NDArray[np.bool_]:
     own = [name in MemberWeights.MONOTONE for name in _NAMES]
-    return np.array([*(own * (width // _WIDTH)), False])
+    return np.array([*(own * (width // _WIDTH)), False, True])  # the last two: none, novel
 
 
 def _projected(theta: Floats, is_monotone: NDArray[np.bool_]) -> Floats:

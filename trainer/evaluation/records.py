@@ -137,10 +137,10 @@ def _vote(trajectories: Sequence[Trajectory], kind: VoteKind, truth: Decimal) ->
 
 
 def _vote_kinds(samples: Sequence[Trajectory]) -> list[VoteKind]:
-    """Votes that these samples allow: the centroid vote needs final thoughts."""
-    has_thoughts = samples[0].final_thought is not None
+    """Votes that these samples allow: with final thoughts the centroid, else that of checked text."""
+    without = "centroid" if samples[0].final_thought is None else "checked"
     kinds: tuple[VoteKind, ...] = get_args(VoteKind)
-    return [kind for kind in kinds if kind != "centroid" or has_thoughts]
+    return [kind for kind in kinds if kind != without]
 
 
 def _finite(value: float | None) -> float | None:

@@ -6,6 +6,8 @@ const SHOWN = 10; // candidates; the others are counted in one line
 const REASONS = {
   budget: "the whole budget was drawn",
   certainty: "the leader was certain enough",
+  confidence: "the answer was confident enough",
+  abstained: "the confidence was too low for an answer",
   deadline: "the deadline passed",
   unreadable: "no answer could be read",
 };
@@ -27,7 +29,7 @@ export function showRound(event, view) {
 export function showResult(response, view) {
   const place = frame();
   const winner = response.candidates[0] ?? { answer: null, share: 0 };
-  place.leader.replaceChildren(...leader(winner, confidenceOf(response), view));
+  place.leader.replaceChildren(...leader(winner, confidenceOf(response), view), ...warning(response));
   drawBars(place.bars, response.candidates, view);
   place.facts.replaceChildren(...facts(response, view));
 }
@@ -123,14 +125,17 @@ function facts(response, view) {
     ["Sampler", response.sampler],
     ["Seed", el("code", { id: "used-seed" }, String(response.seed)), again(response, view), view.note],
   ];
-  if (typeof response.unfamiliar === "boolean") rows.push(["Familiarity", familiarity(response)]);
+  if (typeof response.familiarity === "number") rows.push(["Familiarity", familiarity(response)]);
   const found = rows.map(([name, ...values]) => el("div", {}, el("dt", {}, name), el("dd", {}, ...values)));
   return [...found, times(response.timing_ms)];
 }
 
 const familiarity = ({ unfamiliar, familiarity }) =>
-  `${unfamiliar ? "unlike the questions it knows" : "like the questions it knows"}` +
-  (typeof familiarity === "number" ? ` (${percent(familiarity)})` : "");
+  unfamiliar
+    ? "unlike the questions it was calibrated on"
+    : `${percent(familiarity)} of the questions it was calibrated on are as new`;
+
+const warning = (response) => (response.warning ? [el("p", { class: "warning", role: "note" }, response.warning)] : []);
 
 const again = (response, view) =>
   el("button", { type: "button", class: "small", id: "again", onclick: () => view.again(response) }, "Same again");

@@ -35,8 +35,11 @@ function offerModel(model) {
   fields.budget.max = budgets.length - 1;
   const closest = budgets.findIndex((budget) => budget >= DEFAULT_BUDGET);
   fields.budget.value = closest < 0 ? budgets.length - 1 : closest;
-  byId("vote").querySelector("[value=centroid]").disabled = !isLatent(model);
-  if (fields.vote.value === "centroid" && !isLatent(model)) fields.vote.value = "majority";
+  const own = model.panel ? "" : isLatent(model) ? "centroid" : "checked";
+  for (const vote of ["centroid", "checked"]) {
+    byId("vote").querySelector(`[value=${vote}]`).disabled = vote !== own;
+    if (fields.vote.value === vote && vote !== own) fields.vote.value = "";
+  }
   fields.deterministic.disabled = Boolean(model.panel);
   offerExamples(model.examples ?? []);
   adjust();
@@ -86,8 +89,6 @@ function adjust() {
   byId("budget-text").textContent = text;
   fields.budget.setAttribute("aria-valuetext", text);
   byId("custom-field").hidden = fields.sampler.value !== CUSTOM;
-  // The stop rule compares counts of votes.
-  fields.stop.disabled = fields.vote.value !== "majority";
 }
 
 // The body of the request; raises what the service would say of a number that is none.
@@ -97,9 +98,12 @@ export function readForm() {
     model: fields.model.value || undefined,
     sampler: (fields.sampler.value === CUSTOM ? fields.custom.value.trim() : fields.sampler.value) || undefined,
     budget: budgets[fields.budget.value],
-    vote: fields.vote.value,
+    vote: fields.vote.value || undefined,
   };
-  if (fields.stop.value && !fields.stop.disabled) body.stop = { certainty: Number(fields.stop.value) };
+  if (fields.stop.value) {
+    const [kind, level] = fields.stop.value.split(" ");
+    body.stop = { [kind]: Number(level) };
+  }
   if (fields.seed.value.trim()) body.seed = wholeNumber(fields.seed.value, "seed", "the seed");
   if (fields.deadline.value.trim()) {
     body.deadline_ms = wholeNumber(fields.deadline.value, "deadline_ms", "the deadline");

@@ -16,6 +16,7 @@ from cli.main import main
 from latent.calibration import Calibration, Calibrations, Evidence
 from latent.calibration_file import FILE_NAME, write_calibrations
 from latent.errors import FormatError, MismatchError
+from latent.familiarity import make_reference
 from latent.folders import fingerprint, weights_digest
 from latent.solved import Solved
 from latent.trajectory import Timing, Trajectory
@@ -47,7 +48,10 @@ def calibration(folder: Path) -> Calibration:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, calibration: Calibration) -> Iterator[RunningServer]:
-    write_calibrations(folder / FILE_NAME, Calibrations(fingerprint(folder), (calibration,)))
+    reference, _ = make_reference(QUESTIONS)
+    write_calibrations(
+        folder / FILE_NAME, Calibrations(fingerprint(folder), (calibration,), reference)
+    )
     with RunningServer(folder) as running:
         yield running
 
@@ -90,6 +94,62 @@ def test_the_confidence_is_the_calibrated_probability(
     assert response.confidence_kind == "calibrated"
     assert response.confidence == pytest.approx(expected(calibration, response), abs=1e-12)
     assert response.confidence != pytest.approx(response.candidates[0].share)
+
+
+def test_an_unfamiliar_question_is_told_and_has_less_confidence(
+    server: RunningServer, http: httpx.Client, calibration: Calibration
+) -> None:
+    known = solve(http, budget=8)
+    assert (known.familiarity, known.unfamiliar, known.warning) == (1.0, False, None)
+    foreign = solve(http, budget=8, question="Explain which of seven dwarfs snored loudest tonight")
+    assert (foreign.familiarity, foreign.unfamiliar) == (pytest.approx(0, abs=0.01), True)
+    assert foreign.warning is not None
+    assert foreign.warning.startswith("This question is unlike those")
+    winner = foreign.candidates[0]
+    evidence = Evidence(winner.share, winner.confidence, 8, False, novelty=1.0)
+    if foreign.answer is not None:
+        assert foreign.confidence == pytest.approx(calibration.probability(evidence), abs=1e-12)
+    metrics = http.get("/metrics").text
+    assert 'gts_unfamiliar_total{model="counting"} 1.0' in metrics
+
+
+def test_a_confidence_stops_at_the_first_checkpoint_that_reaches_it(http: httpx.Client) -> None:
+    by_count = {count: solve(http, budget=count).confidence for count in (4, 8, 16, 32)}
+    level = sorted(by_count.values())[2] - 1e-9
+    first = next(count for count, value in by_count.items() if value >= level)
+    ended = solve(http, budget=32, stop={"confidence": level})
+    assert ended.budget_used == first
+    assert ended.stop_reason == ("confidence" if first < 32 else "budget")
+    assert ended.confidence == by_count[first]
+
+
+def test_an_answer_is_withheld_below_the_asked_confidence(http: httpx.Client) -> None:
+    given = solve(http, budget=8)
+    held = solve(http, budget=8, abstain_below=min(given.confidence + 0.01, 0.999))
+    assert (held.answer, held.stop_reason) == (None, "abstained")
+    assert held.candidates == given.candidates
+    assert "gts_abstained_total 1.0" in http.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        ({"stop": {"confidence": 0.9}, "vote": "best"}, "stop", "needs a calibrated confidence"),
+        ({"abstain_below": 0.5, "sampler": "gaussian:1.0"}, "abstain_below", "run gts calibrate"),
+        ({"abstain_below": 1.5}, "abstain_below", "less than 1"),
+        ({"stop": {}}, "stop", "give certainty or confidence"),
+        ({"stop": {"certainty": 0.9, "confidence": 0.9}}, "stop", "give certainty or confidence"),
+        ({"vote": "checked"}, "vote", "writes none"),
+    ],
+    ids=str,
+)
+def test_a_stop_that_cannot_be_is_refused_by_name(
+    http: httpx.Client, body: dict[str, Any], param: str, said: str
+) -> None:
+    answer = http.post("/solve", json={"question": QUESTION, **body})
+    assert answer.status_code in (400, 422)
+    error = answer.json()["error"]
+    assert (error["param"], said in error["message"]) == (param, True), error
 
 
 @pytest.mark.parametrize("body", [{"vote": "best"}, {"sampler": "gaussian:1.0"}], ids=str)
@@ -163,7 +223,7 @@ def test_a_foreign_calibration_stops_the_start(fresh: Path, calibration: Calibra
 
 
 def test_a_malformed_calibration_stops_the_start(fresh: Path) -> None:
-    (fresh / FILE_NAME).write_text(json.dumps({"format": 1, "fitted": []}))
+    (fresh / FILE_NAME).write_text(json.dumps({"format": 2, "fitted": []}))
     with pytest.raises(FormatError, match=r"calibration\.json: reasoner_fingerprint is missing"):
         Catalog([str(fresh)])
 

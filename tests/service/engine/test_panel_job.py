@@ -9,6 +9,7 @@ import pytest
 from latent.panel import Member, Panel
 from latent.solved import Solved
 from latent.specs import SamplerSpec
+from latent.stopping import Stop
 from latent.trajectory import Timing
 from service.engine.job import Job
 from service.engine.messages import LaneReport
@@ -127,7 +128,7 @@ def test_an_adaptive_split_asks_the_next_member_only_while_unsure() -> None:
 
 def test_a_certainty_stops_a_fixed_split_at_a_checkpoint_and_counts_the_surplus() -> None:
     def test() -> None:
-        job = make_job(12, certainty=0.9)
+        job = make_job(12, stop=Stop("certainty", 0.9))
         finish(job, 0, 7, 7, 7, 7)
         finish(job, 1, 7, 7, 7, 7)
         assert job.is_open  # of the checkpoint's four, one is c's

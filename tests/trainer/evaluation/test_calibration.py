@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +23,12 @@ from tests.service.server import save_with_sampler
 from tests.trajectories import trajectory
 from trainer.evaluation.calibration import (
     CalibrationRun,
-    Judged,
     calibrate,
-    fit,
     judged_votes,
-    out_of_fold,
     parse_budgets,
     parse_samplers,
-    question_weights,
 )
+from trainer.evaluation.calibration_fit import Judged, fit, out_of_fold, question_weights
 from trainer.evaluation.statistics import expected_calibration_error
 
 BUDGETS = (1, 16)
@@ -44,7 +42,8 @@ def draw(rng: np.random.Generator, questions: int, truth: Calibration | None) ->
         for budget in (1, 2, 4, 8, 16):
             share = float(rng.integers(1, budget + 1) / budget)
             confidence = float(rng.beta(2, 1))
-            evidence = Evidence(share, confidence, budget, budget == 1 and question % 2 == 0)
+            is_alone = budget == 1 and question % 2 == 0
+            evidence = Evidence(share, confidence, budget, is_alone, novelty=question % 3 / 2)
             chance = 0.5 if truth is None else truth.probability(evidence)
             judged.append(Judged(question, evidence, bool(rng.random() < chance)))
     return judged
@@ -72,14 +71,14 @@ def test_share_and_confidence_only_raise_the_probability_whatever_was_fitted(see
 
 def test_a_known_model_is_recovered() -> None:
     truth = make_calibration(coefficients=COEFFICIENTS)
-    found = fitted(draw(np.random.default_rng(0), 3000, truth))
-    for budget in (1, 2, 4, 8, 16):
-        for share in (0.25, 0.5, 1.0):
-            for confidence in (0.2, 0.5, 0.9):
-                evidence = Evidence(share, confidence, budget, False)
-                assert found.probability(evidence) == pytest.approx(
-                    truth.probability(evidence), abs=0.04
-                )
+    found = fitted(draw(np.random.default_rng(0), 6000, truth))
+    for budget, novelty in product((1, 2, 4, 8, 16), (0.0, 0.5, 1.0)):
+        possible = [share for share in (0.25, 0.5, 1.0) if share * budget >= 1]
+        for share, confidence in product(possible, (0.2, 0.5, 0.9)):
+            evidence = Evidence(share, confidence, budget, False, novelty)
+            assert found.probability(evidence) == pytest.approx(
+                truth.probability(evidence), abs=0.05
+            )
     alone = Evidence(1.0, 0.5, 1, True)
     assert found.probability(alone) == pytest.approx(truth.probability(alone), abs=0.04)
 
@@ -181,7 +180,7 @@ def data(held_out: HeldOut) -> Path:
 
 
 def run_of(data: Path | str, out: Path, samplers: str = "gts,gaussian:0.1") -> CalibrationRun:
-    return CalibrationRun(parse_samplers(samplers), str(data), (1, 2, 4), QUESTIONS, 0, out)
+    return CalibrationRun(parse_samplers(samplers), (str(data),), (1, 2, 4), QUESTIONS, 0, out)
 
 
 def test_a_run_writes_a_file_that_fits_its_folder(
@@ -189,7 +188,9 @@ def test_a_run_writes_a_file_that_fits_its_folder(
 ) -> None:
     reasoner = load_reasoner(folder)
     out = folder / FILE_NAME
-    written = calibrate(reasoner, folder, run_of(held_out.path, out))
+    written, curves = calibrate(reasoner, folder, run_of(held_out.path, out))
+    assert curves["gts"].inside[0].coverage == 1.0
+    assert curves["gts"].outside == ()
     assert load_calibrations(folder, fingerprint(folder)) == written
     votes = ("best", "centroid", "confidence", "majority")
     keys = [(name, vote) for name in ("gaussian:0.1", "gts") for vote in votes]
@@ -220,25 +221,52 @@ def test_a_run_keeps_valid_entries_of_other_samplers_and_names_those_it_drops(
     stale = make_calibration(sampler="gts", sampler_fingerprint="gone")
     replaced = make_calibration(sampler="deterministic")
     run = run_of(data, out, "deterministic")
-    empty = calibrate(reasoner, folder, run)
+    empty, _ = calibrate(reasoner, folder, run)
     write_calibrations(out, replace(empty, fitted=(kept, stale, replaced)))
-    found = calibrate(reasoner, folder, run)
+    found, _ = calibrate(reasoner, folder, run)
     assert kept in found.fitted
     assert {one.sampler for one in found.fitted} == {"deterministic", "gaussian:3.0"}
     assert replaced not in found.fitted
     dropped = f"{out}: drops gts with vote majority: sampler 'gts' has changed since it was"
     assert dropped in capsys.readouterr().out
     write_calibrations(out, replace(empty, reasoner_fingerprint="another", fitted=(kept,)))
-    assert calibrate(reasoner, folder, run) == empty
+    assert calibrate(reasoner, folder, run)[0] == empty
     dropped = "drops gaussian:3.0 with vote majority: it is for other weights of the reasoner"
     assert dropped in capsys.readouterr().out
+    write_calibrations(out, replace(empty, reference=None, fitted=(kept,)))
+    assert calibrate(reasoner, folder, run)[0] == empty
+    dropped = "drops gaussian:3.0 with vote majority: it was fitted on other questions"
+    assert dropped in capsys.readouterr().out
+
+
+def test_questions_of_other_kinds_are_calibrated_apart(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    reasoner, other = load_reasoner(folder), tmp_path / "other.jsonl"
+    rows = [{"question": f"Say which year {n} was", "answer": -1} for n in range(QUESTIONS)]
+    other.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = run_of(data, tmp_path / FILE_NAME, "gaussian:0.1")
+    found, curves = calibrate(reasoner, folder, replace(run, data=(str(data), str(other))))
+    own = found.find(SamplerSpec.parse("gaussian:0.1"), "majority")
+    assert own is not None
+    assert own.data == "held-out.jsonl, other.jsonl"
+    assert own.ece_outside is not None
+    assert len(curves["gaussian:0.1"].outside) == len(curves["gaussian:0.1"].inside)
+    # Half of the questions inside are answered rightly, and none outside.
+    votes = Evidence(1.0, 0.5, 4, False)
+    assert own.probability(replace(votes, novelty=1.0)) < 0.2 < own.probability(votes)
+    reference = found.reference
+    assert reference is not None
+    assert reference.familiarity("Say which year 5 was").is_unfamiliar
+    known = json.loads(data.read_text().splitlines()[0])["question"]
+    assert not reference.familiarity(known).is_unfamiliar
 
 
 def test_the_deterministic_sampler_is_one_trajectory_at_any_budget(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
     run = run_of(data, tmp_path / FILE_NAME, "deterministic")
-    found = calibrate(load_reasoner(folder), folder, run).find(
+    found = calibrate(load_reasoner(folder), folder, run)[0].find(
         SamplerSpec("deterministic"), "majority"
     )
     assert found is not None

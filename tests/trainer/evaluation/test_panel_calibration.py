@@ -10,8 +10,8 @@ from trainer.evaluation.panel_calibration import (
     question_weights,
 )
 
-# Two members: share, confidence, named, unperturbed of each; then "none".
-TRUE = np.array([1.0, 0.5, -0.5, 1.5, 0.3, 1.0, 0.0, 0.5, 1.0])
+# Two members: share, confidence, named, unperturbed of each; then "none", and it for a new question.
+TRUE = np.array([1.0, 0.5, -0.5, 1.5, 0.3, 1.0, 0.0, 0.5, 1.0, 2.0])
 
 
 def drawn_choices(count: int, seed: int = 0) -> list[Choice]:
@@ -20,20 +20,32 @@ def drawn_choices(count: int, seed: int = 0) -> list[Choice]:
     choices = []
     for question in range(count):
         rows = np.zeros((4, len(TRUE)))
-        rows[:3, :-1] = generator.normal(size=(3, len(TRUE) - 1))
-        rows[3, -1] = 1.0
+        rows[:3, :-2] = generator.normal(size=(3, len(TRUE) - 2))
+        rows[3, -2:] = 1.0, generator.random()
         right = int(generator.choice(4, p=probabilities(rows, TRUE)))
-        choices.append(Choice(question, rows, right, 0.5, right == 0))
+        choices.append(Choice(question, rows, right, 0.5, right == 0, 8, True))
     return choices
 
 
 def test_the_fit_finds_the_weights_that_the_answers_were_drawn_with() -> None:
-    assert fit_choices(drawn_choices(4000)) == pytest.approx(TRUE, abs=0.15)
+    found = fit_choices(drawn_choices(4000))
+    assert found[:-2] == pytest.approx(TRUE[:-2], abs=0.15)
+    # The last two are correlated, so their mean over questions is known better than each of them.
+    assert found[-2] + found[-1] / 2 == pytest.approx(TRUE[-2] + TRUE[-1] / 2, abs=0.15)
+    assert found[-1] == pytest.approx(TRUE[-1], abs=0.4)
 
 
 def test_more_votes_never_speak_against_an_answer() -> None:
     turned = [
-        Choice(each.question, each.features * np.array([-1.0] + [1.0] * 8), each.right, 0.5, True)
+        Choice(
+            each.question,
+            each.features * np.array([-1.0] + [1.0] * 9),
+            each.right,
+            0.5,
+            True,
+            8,
+            True,
+        )
         for each in drawn_choices(400)
     ]
     theta = fit_choices(turned)
@@ -49,5 +61,5 @@ def test_a_question_counts_once_however_often_it_was_voted_on() -> None:
 
 def test_a_few_questions_that_are_all_right_give_finite_weights() -> None:
     one = drawn_choices(1)[0]
-    same = [Choice(number, one.features, 0, 1.0, True) for number in range(50)]
+    same = [Choice(number, one.features, 0, 1.0, True, 8, True) for number in range(50)]
     assert np.isfinite(fit_choices(same)).all()

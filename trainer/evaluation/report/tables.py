@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _MALFORMED_SHOWN = 50
-_VOTES = ("majority", "confidence", "best", "centroid")
+_VOTES = ("majority", "confidence", "best", "centroid", "checked")
 
 
 @dataclass(frozen=True)
