@@ -4,15 +4,16 @@ Learned samplers are compared with all others, paired by question.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from latent.quality import GAIN_THRESHOLD, pass_at
 from latent.regimes import Thresholds, regime
 from latent.specs import SamplerSpec
+from latent.stopping import checkpoints
 from trainer.evaluation.config import GAIN_BUDGET, budgets_of
 from trainer.evaluation.records import Record
 from trainer.evaluation.statistics import Floats, interval, intervals, reliability, spread
@@ -20,6 +21,11 @@ from trainer.evaluation.summary import SUMMARY_VERSION
 
 __all__ = ["summarise"]
 
+StopKind = Literal["certainty", "confidence"]
+_STOP_LEVELS: dict[StopKind, tuple[float, ...]] = {
+    "certainty": (0.8, 0.9, 0.95, 0.99),
+    "confidence": (0.6, 0.7, 0.8, 0.9, 0.95),
+}
 Measures = Mapping[str, Floats]  # name → one number per question, NaN where it is not defined
 
 
@@ -87,6 +93,16 @@ class _Columns:
         """A vote's correctness (place 0), share (1) or confidence (2)."""
         return np.array([record.votes[kind][str(budget)][place] for record in self.records])
 
+    @property
+    def is_served(self) -> bool:
+        """Whether the sampler has a calibration."""
+        return bool(self.records[0].served)
+
+    def served(self, budget: int, kind: StopKind) -> Floats:
+        """The calibrated confidence, or the certainty, of the majority of a budget."""
+        place = 0 if kind == "confidence" else 1
+        return np.array([record.served[str(budget)][place] for record in self.records])
+
     def numbers(self, field: str) -> Floats:
         """A numeric field of the records, NaN for null."""
         return np.array([getattr(record, field) for record in self.records], dtype=np.float64)
@@ -133,6 +149,10 @@ def _sampler(columns: _Columns, seed: int, thresholds: Thresholds | None) -> dic
     gains = columns.numbers("gain")
     gain, js = _mean(gains, seed), _mean(columns.numbers("js"), seed)
     share, is_correct = (columns.vote("majority", columns.budget, place) for place in (1, 0))
+    calibration = {"majority": asdict(reliability(share, is_correct))}
+    if columns.is_served:
+        confidence = columns.served(columns.budget, "confidence")
+        calibration["served"] = asdict(reliability(confidence, is_correct))
     return {
         "pass_at": series("pass_at"),
         "first_n": series("first_n"),
@@ -145,11 +165,30 @@ def _sampler(columns: _Columns, seed: int, thresholds: Thresholds | None) -> dic
         "regime": regime(gain["value"], js["value"], thresholds) if gain and js else None,
         "snr": _spread([record.snr for record in columns.records]),
         "sigma": _spread([record.sigma for record in columns.records]),
-        "calibration": {"majority": asdict(reliability(share, is_correct))},
+        "calibration": calibration,
+        "stops": list(_stops(columns, seed)) if columns.is_served else [],
         "tokens": sum(record.tokens for record in columns.records),
         "trajectories": sum(record.trajectories for record in columns.records),
         "seconds": round(sum(record.seconds for record in columns.records), 3),
     }
+
+
+def _stops(columns: _Columns, seed: int) -> Iterator[dict[str, Any]]:
+    """Trajectories used and accuracy of adaptive budgets with several levels of both stops."""
+    ends = [*checkpoints(columns.budget), columns.budget]
+    right = np.stack([columns.vote("majority", end) for end in ends])  # (ends, questions)
+    for kind, levels in _STOP_LEVELS.items():
+        reached = np.stack([columns.served(end, kind) for end in ends])
+        for level in levels:
+            is_enough = reached >= level
+            is_enough[-1] = True
+            place = is_enough.argmax(0)  # the first end that suffices, for each question
+            yield {
+                "kind": kind,
+                "level": level,
+                "trajectories": _mean(np.array(ends, dtype=np.float64)[place], seed),
+                "accuracy": _mean(np.take_along_axis(right, place[None], 0)[0], seed),
+            }
 
 
 def _over_seeds(

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TextIO, get_args
@@ -12,12 +12,14 @@ from typing import Any, TextIO, get_args
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from latent.answers import format_answer, same_answer, show_answer
+from latent.calibration import Calibration, confidence_of
 from latent.errors import FormatError, MismatchError
 from latent.exploration import Exploration
+from latent.familiarity import Familiarity
 from latent.files import read_json, write_json, write_text
 from latent.quality import unique_answers
 from latent.trajectory import Trajectory
-from latent.votes import VoteKind, tally
+from latent.votes import VoteKind, certainty_of, tally
 from trainer.evaluation.config import budgets_of
 from trainer.runs.ranks import Ranks
 
@@ -36,6 +38,7 @@ class Question:
     target: tuple[int, ...] | None  # tokens of the true answer; None if the format can't express it
     operations: int | None
     seed: int
+    familiarity: Familiarity | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Record:
     prompt_tokens: int
     trajectories: int
     seconds: float
+    # budget → [calibrated confidence, certainty] of the majority; empty without a calibration
+    served: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -100,6 +105,7 @@ def judge(
     *,
     tokens: int,
     seconds: float,
+    calibration: Calibration | None = None,
 ) -> Record:
     """Compare the trajectories of a question with its true answer, at every budget."""
     budgets = budgets_of(len(samples))
@@ -127,7 +133,21 @@ def judge(
         prompt_tokens=len(question.prompt),
         trajectories=len(samples),
         seconds=seconds,
+        served={}
+        if calibration is None
+        else {
+            str(budget): _served(samples[:budget], calibration, question.familiarity)
+            for budget in budgets
+        },
     )
+
+
+def _served(
+    trajectories: Sequence[Trajectory], calibration: Calibration, familiarity: Familiarity | None
+) -> list[float]:
+    voted = tally(trajectories, "majority")
+    confidence = confidence_of(voted, calibration, familiarity).value
+    return [round(value, _DECIMALS) for value in (confidence, certainty_of(voted.candidates))]
 
 
 def _vote(trajectories: Sequence[Trajectory], kind: VoteKind, truth: Decimal) -> list[int | float]:

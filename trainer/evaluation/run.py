@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from latent.calibration import Calibration
 from latent.exploration import Exploration, explore, heads_of
 from latent.lanes import Prefix
 from latent.reasoner import Reasoner
@@ -185,8 +186,9 @@ def _measure(
     ]
     if rest:
         parts.append(_roll_out(reasoner, sampler, questions, rest, config, prefixes))
+    calibration = reasoner.calibrations.find(sampler.spec, "majority")
     records = [
-        _judge(question, sampler, rollouts)
+        _judge(question, sampler, rollouts, calibration)
         for question, *rollouts in zip(questions, *parts, strict=True)
     ]
     seconds = round((time.perf_counter() - started) / len(questions), 6)
@@ -226,7 +228,12 @@ def _roll_out(
     return done
 
 
-def _judge(question: Question, sampler: Sampler, rollouts: Sequence[Rollout]) -> Record:
+def _judge(
+    question: Question,
+    sampler: Sampler,
+    rollouts: Sequence[Rollout],
+    calibration: Calibration | None,
+) -> Record:
     """Judge the rollouts of a question; the first one starts with the deterministic trajectory."""
     probed = rollouts[0]
     explored = Exploration()
@@ -245,4 +252,5 @@ def _judge(question: Question, sampler: Sampler, rollouts: Sequence[Rollout]) ->
         explored,
         tokens=sum(len(trajectory.tokens) for trajectory in trajectories[first:]),
         seconds=0.0,
+        calibration=calibration,
     )

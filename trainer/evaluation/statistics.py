@@ -1,5 +1,6 @@
 """Statistics over questions: bootstrap intervals, calibration error, percentiles. Numpy only."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "intervals",
     "reliability",
     "spread",
+    "wilson_interval",
 ]
 
 RESAMPLES = 2000
@@ -113,6 +115,14 @@ def reliability(shares: Floats, is_correct: Floats) -> Reliability:
             error += count / len(shares) * abs(accuracy - share)
         bins.append(Bin(place / _BINS, (place + 1) / _BINS, count, share, accuracy))
     return Reliability(round(error, _DECIMALS), bins)
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95% interval of a share among `count` questions; it stays inside 0 and 1."""
+    z = 1.96
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count**2)) / (1 + z * z / count)
+    return middle - half, middle + half
 
 
 def expected_calibration_error(probabilities: Floats, is_correct: Floats, weights: Floats) -> float:

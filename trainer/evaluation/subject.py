@@ -50,6 +50,7 @@ class Subject:
             **{f"weights of {spec}": digest for spec, digest in self.sampler_digests.items()},
             "budget": config.budget,
             "seed": config.seed,
+            "calibration": _calibration_digest(self.reasoner),
         }
 
     def model_card(self) -> dict[str, Any]:
@@ -143,6 +144,7 @@ def _encode(
                 target=_target(reasoner, truth),
                 operations=len(row.steps) or None,
                 seed=derive_seed(seed, "evaluation", index),
+                familiarity=reasoner.calibrations.familiarity(row.question),
             )
         )
     return questions, refused
@@ -154,6 +156,15 @@ def _target(reasoner: Reasoner, truth: Decimal) -> tuple[int, ...] | None:
         return reasoner.encode_answer(truth)
     except InputError:
         return None
+
+
+def _calibration_digest(reasoner: Reasoner) -> str | None:
+    """Hash of its calibrations; None without any."""
+    found = reasoner.calibrations
+    if not found.fitted:
+        return None
+    pairs = [] if found.reference is None else sorted(found.reference.pairs)
+    return hashlib.sha256(repr((found.fitted, pairs)).encode()).hexdigest()
 
 
 def _precision(reasoner: Reasoner) -> str:

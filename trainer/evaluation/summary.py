@@ -1,7 +1,7 @@
 """The format of summary.json: its version, its fields as pydantic models, and reading it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -75,6 +75,15 @@ class Deterministic(_Frozen):
     by_operations: Series
 
 
+class StopResult(_Frozen):
+    """An adaptive budget: trajectories that it used on average, and how often it was right."""
+
+    kind: Literal["certainty", "confidence"]
+    level: float
+    trajectories: Interval
+    accuracy: Interval
+
+
 class SamplerResult(_Frozen):
     """Measures of one sampler over all questions."""
 
@@ -87,7 +96,8 @@ class SamplerResult(_Frozen):
     gain_rate: Interval | None
     js: Interval | None
     regime: str | None
-    calibration: dict[str, Reliability]
+    calibration: dict[str, Reliability]  # of the share; and `served`, of the calibrated confidence
+    stops: tuple[StopResult, ...] = ()
     tokens: int
     trajectories: int
     seconds: float

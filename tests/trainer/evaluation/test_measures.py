@@ -8,7 +8,7 @@ import pytest
 
 from trainer.evaluation.measures import summarise
 from trainer.evaluation.records import Record
-from trainer.evaluation.statistics import Bin, interval, intervals, reliability
+from trainer.evaluation.statistics import Bin, interval, intervals, reliability, wilson_interval
 
 PLAIN = Record(
     sampler="gaussian:1.0",
@@ -206,3 +206,35 @@ def test_reliability_bins_shares_and_weighs_gaps_by_count() -> None:
     assert found.bins[6] == Bin(0.6, 0.7, 2, 0.66, 0.5)
     assert found.bins[1] == Bin(0.1, 0.2, 0, None, None)
     assert found.ece == pytest.approx((2 * 0.16 + 0.05 + 0.0) / 4)
+
+
+def test_adaptive_budgets_end_at_the_first_checkpoint_that_suffices() -> None:
+    # Budgets 1 to 8, so the only checkpoint is 4; the second question is sure there, and wrong.
+    def served(at_four: float, at_eight: float) -> dict[str, list[float]]:
+        return {"1": [0, 0], "2": [0, 0], "4": [at_four, 0.97], "8": [at_eight, 0.99]}
+
+    def votes(at_four: int) -> dict[str, dict[str, list[float]]]:
+        right = {"1": 1, "2": 1, "4": at_four, "8": 1}
+        return {"majority": {n: [is_right, 0.5, 0.5] for n, is_right in right.items()}}
+
+    unique = {"1": 1, "2": 1, "4": 1, "8": 1}
+    rows = [
+        replace(PLAIN, index=n, trajectories=8, unique=unique, votes=votes(right), served=sure)
+        for n, (right, sure) in enumerate([(1, served(0.5, 0.85)), (0, served(0.9, 0.95))])
+    ]
+    found = summarise({"gts": rows}, config={}, model={}, data={}, seed=0)["samplers"]["gts"]
+    by_stop = {
+        (one["kind"], one["level"]): (one["trajectories"]["value"], one["accuracy"]["value"])
+        for one in found["stops"]
+    }
+    assert by_stop["confidence", 0.9] == (6.0, 0.5)
+    assert by_stop["confidence", 0.95] == (8.0, 1.0)
+    assert by_stop["certainty", 0.95] == (4.0, 0.5)
+    served_bins = found["calibration"]["served"]["bins"]
+    assert [(one["count"], one["share"]) for one in served_bins[8:]] == [(1, 0.85), (1, 0.95)]
+    assert _summary()["samplers"]["gts"]["stops"] == []
+
+
+def test_the_wilson_interval_stays_inside_and_shrinks() -> None:
+    assert wilson_interval(0.0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson_interval(0.5, 100) == pytest.approx((0.4038, 0.5962), abs=1e-4)

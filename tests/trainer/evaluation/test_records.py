@@ -1,6 +1,7 @@
 """One question's result, worked out by hand from trajectories and probes."""
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 
 from latent.errors import InputError, SpecError
 from latent.exploration import Exploration, Heads, explore
+from latent.familiarity import Familiarity
 from latent.probing import Probe
 from latent.trajectory import Trajectory
+from tests.calibrations import make_calibration
 from tests.trajectories import trajectory
 from trainer.evaluation.config import EvaluationConfig, budgets_of, parse_samplers
 from trainer.evaluation.records import Question, Record, judge
@@ -148,3 +151,23 @@ def test_samplers_that_make_no_sense_are_refused(text: str, said: str) -> None:
 def test_options_that_make_no_sense_are_refused(changed: dict[str, int], said: str) -> None:
     with pytest.raises(InputError, match=said):
         EvaluationConfig("m", "d", parse_samplers("gts"), **changed)
+
+
+def test_the_served_confidence_and_the_certainty_are_recorded_with_a_calibration() -> None:
+    samples = [trajectory(n, answer) for n, answer in enumerate((42, 42, 42, 7))]
+    known = replace(QUESTION, familiarity=Familiarity(novelty=1.0, percentile=0.0))
+    record = judge(
+        known,
+        "gaussian:1.0",
+        trajectory(-1, 41),
+        samples,
+        Exploration(),
+        tokens=9,
+        seconds=0.5,
+        calibration=make_calibration(),
+    )
+    # A new question with 3 of 4 votes: log-odds −3 + 0.5 · log 2, as tests/calibrations.py has them.
+    expected = 1 / (1 + math.exp(3 - 0.5 * math.log(2)))
+    assert record.served["4"] == [pytest.approx(expected, abs=1e-6), pytest.approx(26 / 32)]
+    assert Record.from_line(record.to_line()) == record
+    assert _record(samples).served == {}

@@ -18,7 +18,7 @@ from trainer.evaluation.report.plotting import (
     shorten,
 )
 from trainer.evaluation.report.tables import measured_votes
-from trainer.evaluation.statistics import Interval, Reliability
+from trainer.evaluation.statistics import Interval, Reliability, wilson_interval
 from trainer.evaluation.summary import SamplerResult, Summary
 from trainer.runs.pictures import INK, MUTED, WIDTH, render
 
@@ -184,13 +184,17 @@ def _ablation_figure(run: Summary) -> Drawing | Absent:
 
 
 def _calibration_figure(run: Summary) -> Drawing | Absent:
-    """Reliability diagrams of the majority vote, each above the number of questions per bin."""
+    """Reliability diagrams of what is served as the confidence, above the questions per bin.
+
+    That is the calibrated probability, or the share of the vote where there is none.
+    """
     title = "Calibration"
     measured = [
-        (one.spec, one.calibration["majority"])
+        (one.spec, one.calibration.get("served", one.calibration["majority"]))
         for one in run.sampling
         if "majority" in one.calibration
     ]
+    calibrated = {one.spec for one in run.sampling if "served" in one.calibration}
     if not measured:
         return Absent(title, "no majority vote was measured")
     styles = _styles(run)
@@ -209,6 +213,8 @@ def _calibration_figure(run: Summary) -> Drawing | Absent:
             spec, one = measured[place]
             _draw_reliability(upper, one, styles[spec])
             _draw_counts(lower, one, styles[spec])
+            is_calibrated = spec in calibrated
+            lower.set_xlabel("confidence, %" if is_calibrated else "share of the winner, %")
             upper.set_title(f"{shorten(spec)}\nECE {one.ece:.3f}")
             if column == 0:
                 upper.set_ylabel("winner is right, %")
@@ -218,9 +224,10 @@ def _calibration_figure(run: Summary) -> Drawing | Absent:
     shape, ratios = (2 * bands, columns), [3, 1] * bands
     return Drawing(
         title,
-        f"How often the majority's winner at N = {run.config.budget} is right against its share of "
-        "the votes; on the dotted diagonal the share is a calibrated probability. Below: questions "
-        "per bin.",
+        f"How often the majority's winner at N = {run.config.budget} is right against the confidence "
+        "that is served, which is its share of the votes for samplers that are not calibrated; with "
+        "95% intervals. On the dotted diagonal it is the probability of being right. Below: "
+        "questions per bin.",
         f"Reliability diagrams of the majority vote. Expected calibration error: {errors}.",
         render("calibration", (WIDTH, 3.6 * bands), shape, draw, sharex=True, height_ratios=ratios),
     )
@@ -247,12 +254,14 @@ def _draw_violins(axes: "Axes", questions: Sequence[Sequence[float]], style: Ser
 
 
 def _draw_reliability(axes: "Axes", measured: Reliability, style: SeriesStyle) -> None:
-    """Draw accuracy against vote share; the diagonal is perfect calibration."""
-    points = [
-        (one.share * 100, one.accuracy * 100)
-        for one in measured.bins
-        if one.share is not None and one.accuracy is not None
-    ]
+    """Draw accuracy against confidence; the diagonal is perfect calibration."""
+    points = []
+    for one in measured.bins:
+        if one.share is not None and one.accuracy is not None:
+            points.append((one.share * 100, one.accuracy * 100))
+            low, high = wilson_interval(one.accuracy, one.count)
+            ends = [low * 100, high * 100]
+            axes.plot([one.share * 100] * 2, ends, color=style.colour, linewidth=1, alpha=0.5)
     axes.plot([0, 100], [0, 100], color=MUTED, linewidth=0.9, linestyle=":")
     axes.plot(
         [share for share, _ in points],
@@ -282,7 +291,6 @@ def _draw_counts(axes: "Axes", measured: Reliability, style: SeriesStyle) -> Non
                 fontsize=6,
                 color=INK,
             )
-    axes.set_xlabel("share of the winner, %")
     axes.tick_params(labelbottom=True)  # in every row of panels, not only the last
     axes.margins(y=0.25)
     axes.set_yticks([])

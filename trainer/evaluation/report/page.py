@@ -26,6 +26,7 @@ from trainer.evaluation.report.tables import (
     percent,
     quality_table,
     seed_table,
+    stop_table,
 )
 from trainer.evaluation.summary import SamplerResult, Summary, read_run, read_snr
 from trainer.runs.output_folder import write_file
@@ -50,6 +51,7 @@ def write_report(out: Path) -> Path:
             operations_table(run),
             pass_at_table(run),
             quality_table(run),
+            *([] if (stops := stop_table(run)) is None else [stops]),
             *(seed_table(one) for one in run.seeds),
             paired_table(run),
             cost_table(run),

@@ -29,6 +29,7 @@ __all__ = [
     "quality_table",
     "seed_table",
     "signed",
+    "stop_table",
 ]
 
 _MALFORMED_SHOWN = 50
@@ -169,6 +170,36 @@ def quality_table(run: Summary) -> Table:
     whole = ("SG, whole answer",) if has_whole else ()
     head = ("sampler", "SG", "SG > 0.5", "JS", "regime", *whole, *theirs)
     return Table("Sampling quality", note, head, rows)
+
+
+def stop_table(run: Summary) -> Table | None:
+    """Adaptive budgets of the calibrated samplers, beside the whole budget."""
+    rows = []
+    for one in run.sampling:
+        if not one.stops:
+            continue
+        whole = max(one.majority)
+        rows.append(
+            (Cell(one.spec), Cell("none"), Cell(str(whole)), percent(one.majority[whole]), NOTHING)
+        )
+        rows += [
+            (
+                Cell(one.spec),
+                Cell(f"{stop.kind} {stop.level:g}"),
+                Cell(f"{stop.trajectories.value:.1f}"),
+                percent(stop.accuracy),
+                Cell(f"{stop.trajectories.value / whole:.0%}"),
+            )
+            for stop in one.stops
+        ]
+    if not rows:
+        return None
+    note = (
+        "A budget that ends at the first of 4, 8, 16 … trajectories where the stop is reached: how many "
+        "it uses on average, and how often the majority's answer is then right."
+    )
+    head = ("sampler", "stop", "trajectories", "right", "of the whole budget")
+    return Table("Adaptive budgets", note, head, tuple(rows))
 
 
 def paired_table(run: Summary) -> Table | None:
