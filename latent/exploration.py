@@ -45,7 +45,8 @@ def heads_of(sampler: Sampler, contexts: torch.Tensor | None) -> Heads | None:
     if not isinstance(sampler, LearnedSampler) or contexts is None:
         return None
     mean, log_std = sampler.heads(contexts.to(next(sampler.heads.parameters()).dtype))
-    return Heads(mean, log_std.exp())
+    scale = 1.0 if sampler.spec.value is None else sampler.spec.value
+    return Heads(mean, log_std.exp() * scale)
 
 
 @torch.no_grad()

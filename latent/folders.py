@@ -40,6 +40,12 @@ class SamplerCard:
     reasoner_fingerprint: str
     training: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
+    scales: dict[str, float] = field(default_factory=dict)  # of σ for gts@auto, by budget
+
+    @property
+    def scale_by_budget(self) -> dict[int, float]:
+        """`scales` with numbers for keys."""
+        return {int(budget): scale for budget, scale in self.scales.items()}
 
 
 def read_format(folder: Path) -> ReasonerFormat:
@@ -84,6 +90,11 @@ def read_sampler_card(folder: Path) -> SamplerCard:
         types = (type(card.width), type(card.reasoner_fingerprint))
         if types != (int, str) or {type(card.training), type(card.results)} != {dict}:
             raise TypeError("width, reasoner_fingerprint, training or results has the wrong type")
+        if not all(
+            budget.isdecimal() and isinstance(scale, int | float) and 0 <= scale <= 10
+            for budget, scale in card.scales.items()
+        ):
+            raise TypeError("scales must be numbers from 0 to 10, by budget")
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
     if version != 1 or card.kind != "gts":

@@ -16,6 +16,7 @@ from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
 from latent.dropout import DropoutMasks, DropoutSites, default_sites
 from latent.errors import InputError, UnsupportedError
+from latent.folders import DEFAULT_SAMPLER
 from latent.format import ReasonerFormat
 from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
@@ -223,18 +224,26 @@ class Reasoner:
         """Refuse a sampler that this kind of reasoner can't run."""
         self.format.check_sampler(spec, self.name)
 
-    def sampler(self, text: str | None = None) -> "Sampler":
-        """Load the sampler of a spec such as `gts` or `dropout:0.1`; None is the reasoner's default."""
-        from latent.store import load_sampler
+    def sampler(self, text: str | None = None, budget: int = 1) -> "Sampler":
+        """Load the sampler of a spec such as `gts` or `dropout:0.1`; None is the reasoner's default.
+
+        `budget` is what `gts@auto` chooses its scale by.
+        """
+        from latent.samplers import LearnedSampler
+        from latent.store import load_sampler, sampler_scales
 
         spec = SamplerSpec.parse(text or self.format.default_sampler)
-        key = str(spec)
-        if key in self._learned:
-            return self._learned[key]
-        sampler = load_sampler(self, spec)
-        if spec.kind == "gts":  # the others cost nothing to build, and requests may name any number
-            self._learned[key] = sampler
-        return sampler
+        if spec.is_auto:
+            spec = spec.at_budget(budget, sampler_scales(self, spec))
+        if spec.kind != "gts":
+            return load_sampler(self, spec)
+        # Heads are kept by name. Scales are not: requests may give any number of them.
+        name = spec.name or DEFAULT_SAMPLER
+        if name not in self._learned:
+            self._learned[name] = load_sampler(self, spec)
+        kept = self._learned[name]
+        assert isinstance(kept, LearnedSampler)
+        return kept if kept.spec == spec else LearnedSampler(spec, kept.heads)
 
     def solve(
         self,

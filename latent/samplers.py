@@ -81,8 +81,9 @@ class LearnedSampler(Sampler):
         self.heads = heads
 
     def perturb(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
-        """Draw z ~ N(μ(c), σ(c)²), (…, D)."""
-        return self.heads.sample(context, epsilon)
+        """Draw z ~ N(μ(c), (s σ(c))²), (…, D), where s is the spec's scale."""
+        scale = self.spec.value
+        return self.heads.sample(context, epsilon if scale is None else epsilon * scale)
 
 
 def _head(width: int, bias: float) -> nn.Sequential:

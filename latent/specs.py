@@ -1,8 +1,8 @@
 """The compact names of samplers, the same in the command line, the API and reports."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from latent.errors import SpecError
@@ -20,7 +20,11 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 }
 # A name among the reasoner's own samplers, or a path, which has a slash.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*|[^\s]*/[^\s]*")
-_EXAMPLES = "deterministic, dropout:0.1, gaussian:1.0, gts, gts:name or token:1.0"
+_SCALED = re.compile(r"(gts(?::.+)?)@(auto|[0-9.]+)")
+_LARGEST_SCALE = 10.0
+_EXAMPLES = (
+    "deterministic, dropout:0.1, gaussian:1.0, gts, gts:name, gts@0.5, gts@auto or token:1.0"
+)
 
 
 @dataclass(frozen=True)
@@ -28,13 +32,18 @@ class SamplerSpec:
     """A sampler's kind and setting, as in `dropout:0.1`."""
 
     kind: SamplerKind
-    value: float | None = None  # dropout: p; gaussian: scale; token: temperature
+    # dropout: p; gaussian: scale; token: temperature; gts: what its σ is multiplied by, None is 1
+    value: float | None = None
     name: str | None = None  # gts: which of the reasoner's samplers
     sites: tuple[str, ...] | None = None  # dropout: where; None is the decoder's own default
+    is_auto: bool = False  # gts: its scale follows from the budget, by the sampler's card
 
     @classmethod
     def parse(cls, text: str) -> "SamplerSpec":
         """Read a spec; raise SpecError saying what would be right."""
+        scaled = _SCALED.fullmatch(text.strip())
+        if scaled is not None:
+            return cls.parse(scaled[1])._scaled(text, scaled[2])
         kind, colon, setting = text.strip().partition(":")
         if kind not in get_args(SamplerKind) or (colon and not setting):
             raise SpecError(f"unknown sampler {text!r}; use {_EXAMPLES}", param="sampler")
@@ -50,6 +59,34 @@ class SamplerSpec:
                 )
             return cls("gts", name=setting or None)
         return cls._with_value(text, kind, setting)
+
+    def _scaled(self, text: str, scale: str) -> "SamplerSpec":
+        if scale == "auto":
+            return replace(self, is_auto=True)
+        try:
+            value = float(scale)
+        except ValueError:
+            value = float("nan")
+        if not 0 <= value <= _LARGEST_SCALE:
+            raise SpecError(
+                f"{text!r}: the scale of σ is 0 to {_LARGEST_SCALE:g}, as in gts@0.5, or auto",
+                param="sampler",
+            )
+        return replace(self, value=None if value == 1 else value)
+
+    def at_budget(self, budget: int, scales: Mapping[int, float]) -> "SamplerSpec":
+        """The same with a fixed scale: of `scales`, by budget, that of the largest up to this one."""
+        if not self.is_auto:
+            return self
+        if not scales:
+            raise SpecError(
+                f"sampler {str(self)!r} needs scales by budget, and its card has none; measure them "
+                "(docs/samplers.md), or give one, as in gts@0.5",
+                param="sampler",
+            )
+        known = max((each for each in scales if each <= budget), default=min(scales))
+        scale = scales[known]
+        return replace(self, is_auto=False, value=None if scale == 1 else scale)
 
     @classmethod
     def _with_value(cls, text: str, kind: str, setting: str) -> "SamplerSpec":
@@ -77,7 +114,8 @@ class SamplerSpec:
 
     def __str__(self) -> str:
         if self.kind == "gts":
-            return f"gts:{self.name}" if self.name else "gts"
+            scale = "@auto" if self.is_auto else "" if self.value is None else f"@{self.value}"
+            return f"gts:{self.name}{scale}" if self.name else f"gts{scale}"
         if self.value is None:
             return self.kind
         places = "@" + "+".join(self.sites) if self.sites else ""

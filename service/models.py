@@ -62,6 +62,14 @@ class ServedModel:
             )
         return spec
 
+    def sampler_for(self, text: str | None, budget: int) -> SamplerSpec:
+        """Parse a sampler spec as `check_sampler`; `gts@auto` gets its scale for this budget."""
+        spec = self.check_sampler(text)
+        if not spec.is_auto:
+            return spec
+        card = self.samplers[spec.name or DEFAULT_SAMPLER]
+        return spec.at_budget(budget, card.scale_by_budget)
+
 
 @dataclass(frozen=True)
 class ServedPanel:

@@ -67,7 +67,7 @@ def solve_job(
                 "include: paths and readings are of one model, and this is a panel", param="include"
             )
         return panel_job(model, body, question, request_id, budget, seed)
-    spec = model.check_sampler(body.sampler)
+    spec = model.sampler_for(body.sampler, budget)
     if _views(body) and not model.format.is_latent:
         raise InputError(
             f"include: paths and readings need thoughts; {model.name} has none", param="include"
@@ -134,8 +134,8 @@ def diagnose_jobs(
     body: DiagnoseRequest, request_id: str, model: ServedModel | ServedPanel, settings: Settings
 ) -> list[Job]:
     """Make a job for each sampler of a /diagnose, or each member of a panel; all share the seed."""
-    asked = _diagnosed(body, model, settings)
     budget = min(_DIAGNOSE_BUDGET, settings.max_budget) if body.budget is None else body.budget
+    asked = _diagnosed(body, model, budget, settings)
     _check_limits(body.question, budget, settings)
     seed = draw_seed() if body.seed is None else body.seed
     return [
@@ -156,7 +156,7 @@ def diagnose_jobs(
 
 
 def _diagnosed(
-    body: DiagnoseRequest, model: ServedModel | ServedPanel, settings: Settings
+    body: DiagnoseRequest, model: ServedModel | ServedPanel, budget: int, settings: Settings
 ) -> list[tuple[ServedModel, str]]:
     """The models and samplers that a /diagnose measures."""
     if isinstance(model, ServedPanel):
@@ -173,7 +173,7 @@ def _diagnosed(
             f"{len(samplers)} samplers; at most {settings.max_samplers}", param="samplers"
         )
     try:
-        found = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
+        found = dict.fromkeys(str(model.sampler_for(text, budget)) for text in samplers)
     except SpecError as error:
         raise SpecError(str(error), param="samplers") from error
     return [(model, spec) for spec in found]
