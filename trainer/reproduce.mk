@@ -82,10 +82,14 @@ $(foreach model,$(models),$(foreach name,$(samplers),$(eval $(call sampler,$(mod
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 
+# On their own kind of questions, and on others that they may be asked.
+calibrate = gts calibrate --model $(1) --data embedded:validation --data embedded:ood \
+	--data everyday --data drills --limit 300 --out $(zoo)/$(1)/calibration.json
+
 $(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
-	gts calibrate --model coconut-tiny --samplers gts --limit 400 \
-		--out $(zoo)/coconut-tiny/calibration.json
-	gts calibrate --model panel-tiny --limit 400 --budgets 1,2,4,8,16,32 \
-		--out $(zoo)/panel-tiny/calibration.json
+	$(call calibrate,coconut-tiny) --samplers gts --budgets 1,2,4,8,16,32,64
+	$(call calibrate,codi-tiny) --samplers gts,gts:accuracy --budgets 1,2,4,8,16,32
+	$(call calibrate,cot-tiny) --samplers token:1.0 --budgets 1,2,4,8,16
+	$(call calibrate,panel-tiny) --budgets 1,2,4,8,16,32
 	for model in $(models) cot-tiny; do python -m trainer.evaluation.examples --model $$model || exit 1; done
 	touch $@
