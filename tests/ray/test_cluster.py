@@ -15,7 +15,7 @@ import pytest
 
 from service.api.schemas import SolveResponse
 from service.client import Client, Retries
-from tests.ray.cluster import START_SECONDS, RunningCluster, wait_for
+from tests.ray.cluster import ROOT, START_SECONDS, RunningCluster, wait_for
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import RunningServer, save_with_sampler
 
@@ -154,6 +154,51 @@ def test_a_stream_tells_rounds_and_ends_with_the_single_servers_result(
     assert told[-1][0] == "result"
     right = httpx.post(f"{single.url}/solve", json=body, timeout=60).json()
     assert what_counts(told[-1][1]) == what_counts(right)
+
+
+def test_the_playground_comes_through_the_proxy_with_all_of_its_files(
+    cluster: RunningCluster, single: RunningServer
+) -> None:
+    def get(url: str, path: str, **options: Any) -> tuple[object, ...]:
+        answer = httpx.get(f"{url}{path}", timeout=60, **options)
+        names = ("content-type", "content-security-policy", "cache-control", "etag")
+        return answer.status_code, answer.content, [answer.headers.get(name) for name in names]
+
+    files = [f"/page/{path.name}" for path in (ROOT / "service/page/static").iterdir()]
+    for path in ("/", *files, "/page/nothing.js"):
+        assert get(cluster.url, path) == get(single.url, path), path
+    etag = httpx.get(f"{cluster.url}/page/app.js", timeout=60).headers["etag"]
+    assert get(cluster.url, "/page/app.js", headers={"If-None-Match": etag})[:2] == (304, b"")
+
+
+def test_openais_endpoints_answer_through_the_proxy_as_on_a_single_server(
+    cluster: RunningCluster, single: RunningServer
+) -> None:
+    messages = [{"role": "user", "content": QUESTIONS[0]}]
+    asked = {"messages": messages, "model": "counting@gts:16", "seed": 5, "n": 2, "logprobs": True}
+
+    def answer(url: str) -> dict[str, Any]:
+        found = httpx.post(f"{url}/v1/chat/completions", json=asked, timeout=60)
+        assert found.status_code == 200, found.text
+        return {name: found.json()[name] for name in ("object", "model", "choices", "usage")}
+
+    def chunks(url: str) -> list[dict[str, Any]]:
+        body = {**asked, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as sent:
+            assert sent.headers["content-type"].startswith("text/event-stream")
+            lines = [line.removeprefix("data: ") for line in sent.iter_lines() if line]
+        assert lines[-1] == "[DONE]"
+        told = [json.loads(line) for line in lines[:-1]]
+        return [each["choices"] for each in told if each["choices"]]
+
+    assert answer(cluster.url) == answer(single.url)
+    assert chunks(cluster.url) == chunks(single.url)
+    refused = [
+        httpx.post(f"{url}/v1/chat/completions", json={**asked, "model": "nobody"}, timeout=60)
+        for url in (cluster.url, single.url)
+    ]
+    assert [each.status_code for each in refused] == [404, 404]
+    assert refused[0].json() == refused[1].json()
 
 
 def test_a_full_queue_is_a_429_with_the_time_to_wait(
