@@ -25,8 +25,8 @@ def calibrate_command(
     samplers: Annotated[
         str | None,
         typer.Option(
-            help="Samplers to calibrate, joined by commas. Without it: gts, or token for a text "
-            "reasoner.",
+            help="Samplers to calibrate, joined by commas. Without it: the one that gts solve uses "
+            "by default.",
             show_default=False,
         ),
     ] = None,

@@ -60,7 +60,8 @@ def solve_command(
             "-s",
             autocompletion=lambda: list(_SAMPLERS),
             help="deterministic, dropout:0.1, gaussian:1.0, gts, gts:NAME, gts:./DIR or token:1.0. "
-            "Without it: gts, or token for a text reasoner.",
+            "Without it: the reasoner's own, which is gts, or token for text, unless its folder "
+            "names another.",
         ),
     ] = None,
     model: ModelOrPanel = DEFAULT_MODEL,
@@ -106,8 +107,6 @@ def solve_command(
     from latent.stopping import Stop
     from latent.trajectory import budget_indices
     from latent.votes import parse_vote
-    from service.api.conversion import solve_response
-    from service.client import Client, Retries
 
     given = typed_options(context)
     check_place(given, is_remote=url is not None)
@@ -128,6 +127,8 @@ def solve_command(
             "abstain_below": abstain_below,
         }
         if url is None:
+            from service.api.conversion import solve_response
+
             started = time.perf_counter()
             solve = load_solver(model, sampler, device, dtype, threads)
             loading_seconds = time.perf_counter() - started
@@ -137,6 +138,8 @@ def solve_command(
                 with_trajectories=trajectories,
             )
         else:
+            from service.client import Client, Retries
+
             common["model"] = model if "model" in given else None  # None: the server's default
             common["stop"] = None if rule is None else {rule.kind: rule.level}
             common["include"] = ["trajectories"] if trajectories else []

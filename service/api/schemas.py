@@ -100,7 +100,8 @@ class SolveFields(_Body):
         examples=["gts"],
         description="deterministic (one trajectory, whatever the budget), dropout:0.1, "
         "gaussian:1.0, gts, gts:NAME or token:1.0. "
-        "Absent: gts, or token for a text reasoner.",
+        "Absent: the reasoner's own, which is gts, or token for text, unless its folder names "
+        "another.",
     )
     vote: VoteKind | None = Field(
         None,
