@@ -1,5 +1,6 @@
 """`gts` as typed: what it prints, and how it refuses."""
 
+import gc
 import json
 import os
 import subprocess
@@ -122,6 +123,14 @@ def test_a_text_reasoner_samples_tokens_by_default(gts: Gts, text_folder: Path) 
     response = json.loads(gts("solve", QUESTIONS[0], "-n", 4, "-m", text_folder, "--json")[1])
     assert response["sampler"] == "token:1.0"
     assert response["usage"]["thoughts"] == 0
+
+
+@pytest.mark.parametrize("model", ["folder", "missing"])
+def test_garbage_is_collected_again_after_loading(gts: Gts, folder: Path, model: str) -> None:
+    where = folder if model == "folder" else folder / "missing"
+    code, _, _ = gts("solve", QUESTIONS[0], "-n", 2, "-m", where)
+    assert code == (0 if model == "folder" else 2)
+    assert gc.isenabled()
 
 
 def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None:
