@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from latent.reasoner import Reasoner
     from latent.samplers import Sampler
-    from service.api.schemas import DiagnoseResponse, SamplerDiagnosisOut
+    from service.api.diagnose_schemas import DiagnoseResponse, SamplerDiagnosisOut
 
 __all__ = ["diagnose_command"]
 
@@ -114,7 +114,7 @@ def _diagnose(
     from latent.answers import parse_answer
     from latent.rollout import Ask
     from latent.trajectory import DETERMINISTIC
-    from service.api.schemas import DiagnoseResponse, SamplerDiagnosisOut
+    from service.api.diagnose_schemas import DiagnoseResponse, SamplerDiagnosisOut
     from service.worker.diagnosis import diagnose
 
     truth = None if answer is None else parse_answer(answer)

@@ -13,16 +13,18 @@ from latent.solved import MemberWork, Solved
 from latent.stopping import check_stop
 from latent.trajectory import DETERMINISTIC, Timing, Trajectory, budget_indices
 from latent.votes import Tally
-from service.api.panel_conversion import panel_job, stop_of
-from service.api.schemas import (
+from service.api.diagnose_schemas import DiagnoseRequest
+from service.api.model_schemas import (
     CalibrationOut,
-    CandidateOut,
-    DiagnoseRequest,
     ExampleOut,
     LimitsOut,
-    MemberOut,
     ModelOut,
     SamplerInfoOut,
+)
+from service.api.panel_conversion import panel_job, stop_of
+from service.api.schemas import (
+    CandidateOut,
+    MemberOut,
     SolveRequest,
     SolveResponse,
     TimingOut,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from latent.errors import NotFoundError, SpecError
-from service.api.schemas import VariantOut
+from service.api.model_schemas import VariantOut
 from service.models import Catalog, ServedModel, ServedPanel
 from service.settings import Settings
 

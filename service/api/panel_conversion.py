@@ -4,14 +4,8 @@ from typing import Literal
 
 from latent.errors import InputError
 from latent.stopping import Stop, check_stop
-from service.api.schemas import (
-    CalibrationOut,
-    LimitsOut,
-    ModelOut,
-    PanelMemberOut,
-    PanelOut,
-    SolveRequest,
-)
+from service.api.model_schemas import CalibrationOut, LimitsOut, ModelOut, PanelMemberOut, PanelOut
+from service.api.schemas import SolveRequest
 from service.engine.job import Job
 from service.engine.panel_job import PanelJob
 from service.models import ServedPanel

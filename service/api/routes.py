@@ -20,20 +20,11 @@ from service.api.conversion import (
     solve_response,
     trace_job,
 )
+from service.api.diagnose_schemas import DiagnoseRequest, DiagnoseResponse, SamplerDiagnosisOut
 from service.api.model_ids import resolve_model_id, variants
+from service.api.model_schemas import HealthResponse, ModelOut, ModelsResponse, VariantOut
 from service.api.panel_conversion import panel_out
-from service.api.schemas import (
-    DiagnoseRequest,
-    DiagnoseResponse,
-    HealthResponse,
-    ModelOut,
-    ModelsResponse,
-    SamplerDiagnosisOut,
-    SolveManyResponse,
-    SolveRequest,
-    SolveResponse,
-    VariantOut,
-)
+from service.api.schemas import SolveManyResponse, SolveRequest, SolveResponse
 from service.api.streaming import Progress, events, progress
 from service.engine.engine import Engine
 from service.engine.job import Job

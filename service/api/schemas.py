@@ -1,7 +1,10 @@
-"""The JSON bodies of the API, in and out. Pydantic only, so that the client can import them."""
+"""The JSON bodies of /solve, in and out, and what those of other endpoints are made of.
+
+Pydantic only, so that the client can import them.
+"""
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -12,24 +15,20 @@ from latent.votes import VoteKind
 from service.errors import ErrorResponse
 
 __all__ = [
-    "CalibrationOut",
+    "EXAMPLE",
+    "AnswerText",
+    "Body",
     "CandidateOut",
-    "DiagnoseRequest",
-    "DiagnoseResponse",
-    "ExampleOut",
-    "HealthResponse",
-    "LimitsOut",
     "MemberOut",
-    "ModelOut",
-    "ModelsResponse",
-    "PanelMemberOut",
-    "PanelOut",
+    "ModelText",
+    "Out",
+    "PanelText",
     "PathOut",
     "PathsOut",
     "ReadingOut",
     "RoundEvent",
-    "SamplerDiagnosisOut",
-    "SamplerInfoOut",
+    "SamplerText",
+    "Seed",
     "SolveFields",
     "SolveManyResponse",
     "SolveRequest",
@@ -40,30 +39,25 @@ __all__ = [
     "TokenReadingOut",
     "TrajectoryOut",
     "UsageOut",
-    "VariantOut",
 ]
 
 Seed = Annotated[
     int | None,
     Field(ge=0, le=MAX_SEED, strict=True, description="Drawn, and reported, when absent."),
 ]
-Answer = (
-    Annotated[str, Field(max_length=64)]
-    | Annotated[int, Field(strict=True, ge=-(10**15), le=10**15)]
-    | Annotated[float, Field(strict=True, ge=-1e15, le=1e15)]
-    | None
-)
 SamplerText = Annotated[str, Field(min_length=1, max_length=200)]
 ModelText = Annotated[str, Field(min_length=1, max_length=200)]
 PanelText = Annotated[list[ModelText], Field(max_length=16)]
-_EXAMPLE = "Tom has 12 apples. He buys 5 more and gives 3 to Anna. How many apples does Tom have?"
+EXAMPLE = "Tom has 12 apples. He buys 5 more and gives 3 to Anna. How many apples does Tom have?"
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A request body: other fields than these are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Stop(_Body):
+class Stop(Body):
     """An adaptive budget: what ends it before all trajectories are drawn. Give one of the two."""
 
     certainty: float | None = Field(
@@ -89,7 +83,7 @@ class Stop(_Body):
         return self
 
 
-class SolveFields(_Body):
+class SolveFields(Body):
     """How a question is solved, whichever endpoint it comes to."""
 
     budget: int | None = Field(
@@ -144,7 +138,7 @@ class SolveFields(_Body):
 class SolveRequest(SolveFields):
     """A question, or several, and the budget to spend on each."""
 
-    question: str | list[str] = Field(examples=[_EXAMPLE])
+    question: str | list[str] = Field(examples=[EXAMPLE])
     model: ModelText | PanelText | None = Field(
         None,
         description="A name from /v1/models; or a list of them that answer together as a panel, each "
@@ -156,22 +150,9 @@ class SolveRequest(SolveFields):
     )
 
 
-class DiagnoseRequest(_Body):
-    """A question whose exploration by samplers is measured; with the true `answer`, also how well."""
+class Out(BaseModel):
+    """A response body, or a part of one."""
 
-    question: str = Field(examples=[_EXAMPLE])
-    answer: Answer = Field(None, examples=[14])
-    samplers: list[SamplerText] | None = Field(
-        None, min_length=1, description="Absent: one of every kind that the model supports."
-    )
-    budget: int | None = Field(None, ge=2, strict=True, description="32 when absent.")
-    seed: Seed = None
-    model: ModelText | PanelText | None = Field(
-        None, description="Of a panel, every member is measured with its own sampler."
-    )
-
-
-class _Out(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
@@ -182,7 +163,7 @@ def _show(answer: object) -> object:
 AnswerText = Annotated[str | None, BeforeValidator(_show)]
 
 
-class CandidateOut(_Out):
+class CandidateOut(Out):
     """One distinct answer; `answer` is null for the trajectories whose answer could not be read."""
 
     answer: AnswerText
@@ -197,7 +178,7 @@ class CandidateOut(_Out):
     )
 
 
-class UsageOut(_Out):
+class UsageOut(Out):
     """The work that the answer took."""
 
     prompt_tokens: int
@@ -208,7 +189,7 @@ class UsageOut(_Out):
     trajectories: int
 
 
-class TimingOut(_Out):
+class TimingOut(Out):
     """Milliseconds; `prefill`, `thoughts` and `decode` are of the passes that the question was in."""
 
     queue: float
@@ -218,14 +199,14 @@ class TimingOut(_Out):
     total: float
 
 
-class TokenOut(_Out):
+class TokenOut(Out):
     """One decoded token."""
 
     token: str
     logprob: float
 
 
-class TrajectoryOut(_Out):
+class TrajectoryOut(Out):
     """One trajectory, if `include` asks for them."""
 
     index: int
@@ -245,7 +226,7 @@ class TrajectoryOut(_Out):
     )
 
 
-class MemberOut(_Out):
+class MemberOut(Out):
     """What one member of a panel did for the answer."""
 
     member: str = Field(description="Model and sampler, as in `coconut-tiny:gts`.")
@@ -262,7 +243,7 @@ class PathOut(TrajectoryOut):
     points: list[Point] = Field(description="One for each thought, as it was fed back.")
 
 
-class PathsOut(_Out):
+class PathsOut(Out):
     """The thoughts in the plane of their two largest principal components."""
 
     explained: tuple[float, float] = Field(description="Shares of the variance along the axes.")
@@ -272,14 +253,14 @@ class PathsOut(_Out):
     trajectories: list[PathOut] = Field(description="The deterministic one first.")
 
 
-class TokenReadingOut(_Out):
+class TokenReadingOut(Out):
     """A token that a thought would be decoded to."""
 
     token: str
     probability: float
 
 
-class ReadingOut(_Out):
+class ReadingOut(Out):
     """What the thoughts of one trajectory read like through the vocabulary head."""
 
     index: int
@@ -288,7 +269,7 @@ class ReadingOut(_Out):
     )
 
 
-class SolveResponse(_Out):
+class SolveResponse(Out):
     """A question's answer, its candidates, and the work that they took."""
 
     id: str
@@ -333,7 +314,7 @@ class SolveResponse(_Out):
     )
 
 
-class RoundEvent(_Out):
+class RoundEvent(Out):
     """The candidates after one more round of a streamed question."""
 
     id: str
@@ -341,151 +322,7 @@ class RoundEvent(_Out):
     candidates: list[CandidateOut]
 
 
-class SolveManyResponse(_Out):
+class SolveManyResponse(Out):
     """One result or error for each question, in order."""
 
     results: list[SolveResponse | ErrorResponse]
-
-
-class VotePointOut(_Out):
-    """The vote at one budget; a budget of 1 is the deterministic trajectory."""
-
-    budget: int
-    answer: str | None
-    share: float
-    passes: bool | None
-    majority_correct: bool | None
-
-
-class SamplerDiagnosisOut(_Out):
-    """How one sampler explores the question. What needs the true answer is null without it."""
-
-    sampler: str = Field(description="Of a panel: the member, as in `coconut-tiny:gts`.")
-    sampling_gain: float | None = Field(description="SG, of the answer's first token.")
-    sampling_gain_whole_answer: float | None
-    gain_share: float | None = Field(description="Share of trajectories with a gain above 0.5.")
-    js_divergence: float = Field(description="Mean shift of the answer's distribution, in nats.")
-    unique_answers: int
-    regime: Literal["under-exploration", "over-exploration", "useful"] | None = Field(
-        description="An estimate, from one question."
-    )
-    gains: list[float] | None = Field(description="Per trajectory, in index order.")
-    vote_curve: list[VotePointOut]
-    snr: list[float] | None = Field(description="rms of the mean over rms of the std, per thought.")
-    sigma: list[float] | None = Field(description="rms of the standard deviation, per thought.")
-
-
-class DiagnoseResponse(_Out):
-    """The deterministic answer, and how each sampler explores around it."""
-
-    id: str
-    model: str
-    seed: int
-    budget: int
-    deterministic_answer: str | None
-    samplers: list[SamplerDiagnosisOut]
-
-
-class SamplerInfoOut(_Out):
-    """A learned sampler that a model carries."""
-
-    spec: str
-    reasoner_fingerprint: str
-    results: dict[str, Any]
-
-
-class CalibrationOut(_Out):
-    """A sampler and a vote whose confidence is calibrated, and how well."""
-
-    sampler: str
-    vote: VoteKind
-    ece: float = Field(description="Expected calibration error on held-out questions, 0 to 1.")
-    questions: int
-    data: str
-    budgets: tuple[int, int] = Field(description="The smallest and the largest fitted.")
-
-
-class ExampleOut(_Out):
-    """A question that the model is known to answer."""
-
-    question: str
-    answer: str
-
-
-class LimitsOut(_Out):
-    """The largest values that a request may have."""
-
-    budget: int
-    question_chars: int
-    questions: int
-    samplers: int
-
-
-class PanelMemberOut(_Out):
-    """A member of a panel."""
-
-    model: str
-    sampler: str
-    share: float = Field(description="Of the budget, relative to the other members.")
-
-
-class PanelOut(_Out):
-    """How a panel is made up."""
-
-    members: list[PanelMemberOut]
-    split: Literal["fixed", "adaptive"]
-    sure: float = Field(description="Probability at which an adaptive split asks no more members.")
-
-
-class ModelOut(_Out):
-    """A model: the fields of OpenAI's list, and those of latent reasoning."""
-
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    kind: Literal["coconut", "codi", "cot", "panel"]
-    thoughts: int = Field(description="Of a panel: 0.")
-    width: int = Field(description="Of a panel: 0.")
-    fingerprint: str
-    parent: None = None
-    reproducible: Literal["bits", "tokens"] | None = Field(
-        None,
-        description="What one seed promises on the server's machine: the same bits in any batch, or "
-        "the same tokens unless two are almost equally likely. Null until a worker is ready.",
-    )
-    results: dict[str, Any]
-    samplers: list[SamplerInfoOut]
-    calibrations: list[CalibrationOut]
-    examples: list[ExampleOut] = Field([], description="Questions that it is known to answer.")
-    limits: LimitsOut
-    panel: PanelOut | None = Field(None, description="Of a panel only.")
-
-
-class VariantOut(_Out):
-    """A model with a sampler and a budget in its name, for clients that can set nothing else."""
-
-    id: str = Field(examples=["coconut-tiny@gts:64"])
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: str = "gts"
-    parent: str = Field(description="The model's own id.")
-    sampler: str
-    budget: int
-
-
-class ModelsResponse(_Out):
-    """The models that are served, the default first, and then their usual variants."""
-
-    object: Literal["list"] = "list"
-    data: list[ModelOut | VariantOut]
-
-    def models(self) -> list[ModelOut]:
-        """The models themselves."""
-        return [each for each in self.data if isinstance(each, ModelOut)]
-
-
-class HealthResponse(_Out):
-    """The answer of /livez and /readyz."""
-
-    status: str

@@ -19,14 +19,9 @@ from typing import Self, Unpack
 import httpx
 from httpx_sse import EventSource
 
-from service.api.schemas import (
-    DiagnoseResponse,
-    ModelOut,
-    ModelsResponse,
-    RoundEvent,
-    SolveManyResponse,
-    SolveResponse,
-)
+from service.api.diagnose_schemas import DiagnoseResponse
+from service.api.model_schemas import ModelOut, ModelsResponse
+from service.api.schemas import RoundEvent, SolveManyResponse, SolveResponse
 from service.client.wire import (
     LIST_MODELS,
     Call,

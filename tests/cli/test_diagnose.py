@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.api.schemas import DiagnoseResponse
+from service.api.diagnose_schemas import DiagnoseResponse
 from tests.cli.conftest import Gts
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import RunningServer, save_with_sampler

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.api.schemas import DiagnoseResponse, SolveResponse
+from service.api.diagnose_schemas import DiagnoseResponse
+from service.api.schemas import SolveResponse
 from tests.reasoners import QUESTIONS
 from tests.service.server import RunningServer
 
