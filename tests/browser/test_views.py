@@ -2,13 +2,19 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
+from latent.calibration import Calibrations
+from latent.calibration_file import FILE_NAME, write_calibrations
+from latent.familiarity import make_reference
+from latent.folders import fingerprint, weights_digest
 from tests.browser.chromium import Tab, ask
+from tests.calibrations import make_calibration
 from tests.reasoners import QUESTIONS
 from tests.service.server import RunningServer
 
@@ -168,3 +174,23 @@ def test_a_panel_is_asked_and_its_members_are_compared(
         expect(page.locator("#thoughts-hint")).to_contain_text("duo is a panel")
         page.get_by_role("button", name="Compare", exact=True).click()
         expect(page.locator("#comparison .sampler")).to_have_count(2)
+
+
+def test_an_unfamiliar_question_is_said_in_words(folder: Path, tab: Tab, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(folder, tmp_path / "known"))
+    digest = weights_digest(own / "samplers" / "default")
+    calibration = make_calibration(sampler="gts", sampler_fingerprint=digest)
+    reference, _ = make_reference([QUESTION, QUESTION])
+    write_calibrations(own / FILE_NAME, Calibrations(fingerprint(own), (calibration,), reference))
+    with RunningServer(own) as running:
+        page = tab.open(running.url)
+        page.get_by_label("Stop early").select_option("at 80% confidence")
+        ask(page, QUESTION, budget=8)
+        expect(page.locator("#answer .facts")).to_contain_text("100% of the questions")
+        expect(page.locator(".warning")).to_have_count(0)
+        ask(page, "Explain which of the seven dwarfs snored loudest", budget=8)
+        expect(page.locator(".warning")).to_contain_text(
+            "unlike those that the model was calibrated"
+        )
+        expect(page.locator("#answer .facts")).to_contain_text("unlike the questions")
+        assert serious(page) == []
