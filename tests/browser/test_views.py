@@ -162,7 +162,7 @@ def test_what_a_model_says_is_text_and_never_markup(server: RunningServer, tab: 
     assert page.locator("main img, main b:has-text('7'):not(.count b)").count() == 0
 
 
-def test_a_panel_is_asked_and_its_members_are_compared(
+def test_a_panel_says_who_voted_and_its_members_are_compared(
     folder: Path, text_folder: Path, tab: Tab
 ) -> None:
     panel = ("--panel", "duo=counting:gts,texting:token:1.0")
@@ -171,6 +171,17 @@ def test_a_panel_is_asked_and_its_members_are_compared(
         page.get_by_label("Model", exact=True).select_option("duo")
         ask(page, QUESTION, budget=8)
         expect(page.get_by_role("button", name="Same again")).to_be_visible()
+        members = ["counting:gts", "texting:token:1.0"]
+        voted = dict.fromkeys(members, 0)
+        for row in page.locator(".bars li").all():
+            counts = row.locator(".voters").inner_text().split(" · ")
+            own = {name: int(count) for name, _, count in (c.rpartition(" ") for c in counts)}
+            assert sum(own.values()) == int(row.locator(".count b").inner_text())
+            voted = {name: votes + own.get(name, 0) for name, votes in voted.items()}
+        drawn = page.locator(".facts .members li")
+        expect(drawn).to_have_count(2)
+        for name, text in zip(members, drawn.all_inner_texts(), strict=True):
+            assert text.startswith(f"{name}: {voted[name]} in ")
         expect(page.locator("#thoughts-hint")).to_contain_text("duo is a panel")
         page.get_by_role("button", name="Compare", exact=True).click()
         expect(page.locator("#comparison .sampler")).to_have_count(2)

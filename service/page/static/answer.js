@@ -93,6 +93,7 @@ function drawBars(list, candidates, view) {
       ` ${candidate.votes === 1 ? "vote" : "votes"} · ${percent(candidate.share)} `,
       ...(isTrue ? [el("span", { class: "true" }, "✓ true")] : []),
     );
+    row.querySelector(".voters").textContent = voters(candidate.members);
     row.title = `mean confidence of its trajectories: ${candidate.confidence.toFixed(2)}`;
     // Set after the row is in the document, so that a new bar grows too.
     requestAnimationFrame(() => row.querySelector(".bar").style.setProperty("--share", candidate.share));
@@ -116,19 +117,30 @@ const bar = (answer, view) =>
     el("span", { class: `name${answer === null ? " none" : ""}` }, answerText(answer)),
     el("span", { class: "track" }, el("div", { class: "bar", "--share": 0 })),
     el("span", { class: "count" }),
+    el("span", { class: "voters" }),
   );
+
+// Of a panel: the members that voted for a candidate, with how many trajectories.
+const voters = (members) =>
+  Object.entries(members ?? {}).map(([member, votes]) => `${member} ${votes}`).join(" · ");
 
 function facts(response, view) {
   const rows = [
     ["Trajectories", `${response.budget_used} of ${response.budget}`],
     ["Stopped because", REASONS[response.stop_reason] ?? response.stop_reason],
-    ["Sampler", response.sampler],
+    ...(response.members ? [["Members", members(response.members)]] : [["Sampler", response.sampler]]),
     ["Seed", el("code", { id: "used-seed" }, String(response.seed)), again(response, view), view.note],
   ];
   if (typeof response.familiarity === "number") rows.push(["Familiarity", familiarity(response)]);
   const found = rows.map(([name, ...values]) => el("div", {}, el("dt", {}, name), el("dd", {}, ...values)));
   return [...found, times(response.timing_ms)];
 }
+
+// What each member of a panel drew, and how long that took.
+const members = (drawn) =>
+  el("ul", { class: "members" },
+    ...drawn.map((each) =>
+      el("li", {}, `${each.member}: ${each.usage.trajectories} in ${milliseconds(each.timing_ms.total)}`)));
 
 const familiarity = ({ unfamiliar, familiarity }) =>
   unfamiliar
