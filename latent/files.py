@@ -12,6 +12,7 @@ from typing import Any
 from latent.errors import FormatError, NotFoundError
 
 __all__ = [
+    "cache_folder",
     "checked_fields",
     "checked_number",
     "checked_type",
@@ -29,6 +30,13 @@ __all__ = [
 
 _HEADER_LIMIT = 100 * 2**20
 _CHUNK_BYTES = 2**20
+
+
+def cache_folder() -> Path | None:
+    """Where what was computed is kept for the next start; None if GTS_CACHE is set and empty."""
+    given = os.environ.get("GTS_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "gts" if given is None else Path(given) if given else None
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:

@@ -1,12 +1,12 @@
 """Weights of a reasoner that is a base and an adapter: loads and checks the base, adds the adapter.
 
-A base that is read from GGUF is cached as safetensors in GTS_CACHE, since reading it takes seconds.
+A base that is read from GGUF, and what an adapter makes of it, are cached as safetensors in GTS_CACHE:
+making them takes seconds, and processes that load the same file share its memory.
 """
 
 import hashlib
 import logging
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -17,12 +17,22 @@ from transformers import AutoModelForCausalLM
 
 from latent.adapter import PREFIX, WEIGHTS_FILE, find_base, read_adapter
 from latent.errors import FormatError, MismatchError, NotFoundError
-from latent.files import load_tensors, raw_tensors, save_tensors, tensors_digest
+from latent.files import cache_folder, load_tensors, raw_tensors, save_tensors, tensors_digest
+from latent.folders import fingerprint
 from latent.format import Base
 
-__all__ = ["add_low_rank", "load_base", "load_factors", "merge_adapter"]
+__all__ = ["add_low_rank", "load_base", "load_factors", "load_merged", "merge_adapter"]
 
 _log = logging.getLogger(__name__)
+
+
+def load_merged(folder: Path, base: Base) -> dict[str, torch.Tensor]:
+    """Load the weights of the base with the folder's adapter added."""
+    if find_base(folder, base).is_dir():
+        return merge_adapter(folder, load_base(folder, base))
+    return _cached(
+        f"merged-{fingerprint(folder)}", lambda: merge_adapter(folder, _load_gguf(folder, base))
+    )
 
 
 def load_base(folder: Path, base: Base) -> dict[str, torch.Tensor]:
@@ -32,22 +42,35 @@ def load_base(folder: Path, base: Base) -> dict[str, torch.Tensor]:
         files = sorted(path.glob("*.safetensors"))
         _check(path, tensors_digest(t for file in files for t in raw_tensors(file)), base, folder)
         return {name: tensor for file in files for name, tensor in load_tensors(file).items()}
-    cache = _cache_folder()
-    cached = None if cache is None else cache / f"base-{base.sha256}.safetensors"
-    if cached is not None and cached.is_file():
-        try:
-            return load_tensors(cached)
-        except FormatError:
-            _log.warning("%s is damaged; it is made anew", cached)
+    return _cached(f"base-{base.sha256}", lambda: _load_gguf(folder, base))
+
+
+def _load_gguf(folder: Path, base: Base) -> dict[str, torch.Tensor]:
+    """Check and read a base that is a GGUF file."""
+    path = find_base(folder, base)
     with path.open("rb") as file:
         _check(path, hashlib.file_digest(file, "sha256").hexdigest(), base, folder)
-    tensors = _read_gguf(path)
+    return _read_gguf(path)
+
+
+def _cached(name: str, make: Callable[[], dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Load tensors of this name from GTS_CACHE, mapped from the file; make and keep them first."""
+    cache = cache_folder()
+    if cache is None:
+        return make()
+    path = cache / f"{name}.safetensors"
+    if path.is_file():
+        try:
+            return load_tensors(path)
+        except FormatError:
+            _log.warning("%s is damaged; it is made anew", path)
+    tensors = make()
     try:
-        if cached is not None:
-            save_tensors(cached, tensors)
-    except OSError as error:  # a cache only saves time
-        _log.warning("%s can't be written (%s); the next start takes longer", cached, error)
-    return tensors
+        save_tensors(path, tensors)
+    except OSError as error:  # a cache only saves time and memory
+        _log.warning("%s can't be written (%s); the next start takes longer", path, error)
+        return tensors
+    return load_tensors(path)
 
 
 def load_factors(folder: Path) -> dict[str, torch.Tensor]:
@@ -101,13 +124,6 @@ def _check(path: Path, found: str, base: Base, folder: Path) -> None:
             f"{found[:12]}…, not {base.sha256[:12]}…{hint}",
             param="model",
         )
-
-
-def _cache_folder() -> Path | None:
-    """Where bases are kept; None if GTS_CACHE is set and empty."""
-    given = os.environ.get("GTS_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home) / "gts" if given is None else Path(given) if given else None
 
 
 def _read_gguf(path: Path) -> dict[str, torch.Tensor]:

@@ -160,10 +160,10 @@ class Reasoner:
 
     @cached_property
     def reproducibility(self) -> "Reproducibility":
-        """What one seed promises on this machine; measured once, when first asked for."""
-        from latent.reproducibility import check_reproducibility
+        """What one seed promises on this machine; measured when first asked for, and cached."""
+        from latent.reproducibility import known_reproducibility
 
-        return check_reproducibility(self)
+        return known_reproducibility(self)
 
     @property
     def position_limit(self) -> int | None:

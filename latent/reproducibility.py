@@ -2,10 +2,17 @@
 
 The kernels that compute a row depend on the CPU, the libraries and the threads, so the promise is not
 assumed: the same lanes are run alone and among others, with the reasoner's own weights, and compared.
+The result is kept in GTS_CACHE, since it takes seconds for a large decoder.
 """
 
+import hashlib
+import json
+import logging
+import os
+import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -13,13 +20,17 @@ from torch import nn
 
 from latent.batch import Ask, LaneBatch
 from latent.decoding import log_normaliser
+from latent.errors import GtsError
+from latent.files import cache_folder, read_json, write_json
 from latent.samplers import GaussianThoughtSampler, LearnedSampler
 from latent.specs import SamplerSpec
 
 if TYPE_CHECKING:
     from latent.reasoner import Reasoner
 
-__all__ = ["Reproducibility", "check_reproducibility"]
+__all__ = ["Reproducibility", "check_reproducibility", "known_reproducibility"]
+
+_log = logging.getLogger(__name__)
 
 _TRACKED = 3  # lanes that are compared
 # Lanes of the other questions of a pass. Larger questions are placed before the tracked lanes and
@@ -43,6 +54,54 @@ class Reproducibility:
 
     kind: Literal["bits", "tokens"]
     reason: str
+
+
+def known_reproducibility(reasoner: "Reasoner") -> Reproducibility:
+    """Look up what was measured under the same circumstances; measure and keep it otherwise."""
+    cache = cache_folder()
+    if cache is None or not reasoner.fingerprint or reasoner.device.type != "cpu":
+        return check_reproducibility(reasoner)
+    path = cache / f"reproducibility-{_circumstances(reasoner)}.json"
+    try:
+        kept = read_json(path) if path.is_file() else {}
+        if set(kept) == {"kind", "reason"} and kept["kind"] in ("bits", "tokens"):
+            return Reproducibility(kept["kind"], str(kept["reason"]))
+    except (GtsError, TypeError):
+        _log.warning("%s is damaged; it is made anew", path)
+    found = check_reproducibility(reasoner)
+    try:
+        write_json(path, asdict(found))
+    except OSError as error:  # a cache only saves time
+        _log.warning("%s can't be written (%s); the next start takes longer", path, error)
+    return found
+
+
+def _circumstances(reasoner: "Reasoner") -> str:
+    """Hash all that decides which kernels compute a row: weights, code, libraries, CPU and settings."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    facts = (
+        reasoner.fingerprint,
+        str(reasoner.dtype),
+        torch.get_num_threads(),
+        torch.__config__.show(),  # its version, its libraries and the instructions that it uses
+        _cpu(),
+        sorted(
+            item for item in os.environ.items() if item[0].startswith(("ATEN_", "MKL_", "DNNL_"))
+        ),
+    )
+    digest.update(json.dumps(facts).encode())
+    return digest.hexdigest()
+
+
+def _cpu() -> list[str]:
+    """Model and instruction sets of the CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    except OSError:  # not Linux
+        return [platform.processor(), platform.machine()]
+    return [line for line in lines if line.startswith(("model name", "flags", "Features"))]
 
 
 @torch.no_grad()

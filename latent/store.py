@@ -38,7 +38,7 @@ from latent.folders import (
 )
 from latent.format import Base, Projection, ReasonerFormat
 from latent.lanes import ATTENTION_NAME
-from latent.merging import load_base, merge_adapter
+from latent.merging import load_merged
 from latent.reasoner import ProjectionMLP, Reasoner
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
 from latent.specs import SamplerSpec
@@ -168,7 +168,7 @@ def load_decoder(folder: Path, dtype: torch.dtype, base: Base | None = None) -> 
             )
         else:
             config = AutoConfig.from_pretrained(folder, local_files_only=True)
-            weights = merge_adapter(folder, load_base(folder, base))
+            weights = load_merged(folder, base)
             kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
             loaded = kind.from_pretrained(
                 None, config=config, state_dict=weights, output_loading_info=True, **options

@@ -1,6 +1,7 @@
 """The worker process, one per device: loads the models, runs the rounds that it is sent, reports."""
 
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -59,12 +60,20 @@ def main(connection: Connection, config: WorkerConfig) -> None:
         try:
             worker = Worker(config)
             worker.warm_up()
+            ready = worker.ready()
         except GtsError as error:
             connection.send(Ready(os.getpid(), config.device, failure=str(error)))
             return
-        connection.send(worker.ready())
+        _return_memory()
+        connection.send(ready)
         while True:
             connection.send(worker.run(connection.recv()))
+
+
+def _return_memory() -> None:
+    """Give what loading left in the C library's heap back to the system, with glibc."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Worker:

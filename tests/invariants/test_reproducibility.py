@@ -1,11 +1,17 @@
 """The self-check says `bits` only where equal lanes give equal bits in every batch it tries."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from latent.lanes import LaneCache
 from latent.reasoner import Reasoner
-from latent.reproducibility import check_reproducibility
+from latent.reproducibility import (
+    Reproducibility,
+    check_reproducibility,
+    known_reproducibility,
+)
 from tests.reasoners import make_reasoner
 
 
@@ -55,3 +61,32 @@ def test_a_gpu_is_not_promised_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reasoner, "device", property(lambda _: torch.device("cuda")))
     reasoner = object.__new__(Reasoner)
     assert check_reproducibility(reasoner).kind == "tokens"
+
+
+def test_a_result_is_kept_for_the_same_circumstances_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    measured = [Reproducibility("tokens", "first"), Reproducibility("bits", "second")]
+    monkeypatch.setattr("latent.reproducibility.check_reproducibility", lambda _: measured.pop(0))
+    monkeypatch.setenv("GTS_CACHE", str(tmp_path))
+    reasoner = make_reasoner("coconut", "gpt2", dtype=torch.float32)
+    reasoner.fingerprint = "of its weights"
+    first = known_reproducibility(reasoner)
+    assert (known_reproducibility(reasoner), first.reason) == (first, "first")
+    (file,) = tmp_path.iterdir()
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    assert known_reproducibility(reasoner).reason == "second"
+    monkeypatch.delenv("MKL_CBWR")
+    file.write_text("{")
+    measured.append(Reproducibility("bits", "third"))
+    assert known_reproducibility(reasoner).reason == "third"
+    assert "is damaged" in caplog.text
+
+
+def test_without_a_cache_or_a_fingerprint_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasoner = make_reasoner("coconut", "gpt2", dtype=torch.float32)
+    monkeypatch.setenv("GTS_CACHE", str(tmp_path))
+    assert known_reproducibility(reasoner) == check_reproducibility(reasoner)
+    assert list(tmp_path.iterdir()) == []

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from latent.adapter import find_base, package_base
 from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
-from latent.folders import fingerprint, weights_digest
+from latent.folders import fingerprint, read_format, weights_digest
 from latent.format import Base, ReasonerFormat
-from latent.merging import load_base
+from latent.merging import load_base, load_merged, merge_adapter
 from latent.store import load_decoder, load_reasoner
 from tests.latent.test_store import save
 from tests.reasoners import make_reasoner
@@ -156,14 +156,43 @@ def test_a_base_from_gguf_is_cached_checked_and_made_anew_if_damaged(
     first = load_base(tmp_path, base)
     (file,) = cache.iterdir()
     kept = digest(file)
-    with file.open("r+b") as damaged:
-        damaged.seek(-4, 2)
-        damaged.write(bytes(4))
+    damage(file)
     second = load_base(tmp_path, base)
     assert "is damaged; it is made anew" in caplog.text
     assert digest(file) == kept
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_what_an_adapter_makes_of_a_base_is_cached_mapped_and_made_anew_if_damaged(
+    reasoner: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    weights = tmp_path / "base" / "model.safetensors"  # in place of a GGUF file, which takes long
+    base = read_format(reasoner).base
+    assert base is not None
+    merged = merge_adapter(reasoner, load_base(reasoner, base))
+    monkeypatch.setattr("latent.merging.find_base", lambda *_: weights)
+    monkeypatch.setattr("latent.merging._load_gguf", lambda *_: load_file(weights))
+    monkeypatch.setenv("GTS_CACHE", str(tmp_path / "cache"))
+    first = load_merged(reasoner, base)
+    (file,) = (tmp_path / "cache").iterdir()
+    assert str(file) in Path("/proc/self/maps").read_text(), "processes share its memory"
+    assert merged.keys() == first.keys()
+    assert all(torch.equal(merged[name], first[name]) for name in merged)
+    damage(file)
+    again = load_merged(reasoner, base)
+    assert "is damaged; it is made anew" in caplog.text
+    assert all(torch.equal(merged[name], again[name]) for name in merged)
+
+
+def damage(file: Path) -> None:
+    """Put another file in its place: the tensors that were loaded are mapped from the old one."""
+    data = file.read_bytes()
+    file.unlink()
+    file.write_bytes(data[:-4] + bytes(4))
 
 
 def digest(path: Path) -> str:
