@@ -21,6 +21,7 @@ SOLVED = SolveResponse.model_validate(
         "answer": "7",
         "confidence": 1.0,
         "confidence_kind": "share",
+        "vote": "majority",
         "candidates": [],
         "usage": {"prompt_tokens": 1, "thoughts": 1, "answer_tokens": 1, "trajectories": 1},
         "timing_ms": {"queue": 0, "prefill": 0, "thoughts": 0, "decode": 0, "total": 0},

@@ -80,7 +80,12 @@ def load_subject(config: EvaluationConfig) -> Subject:
     data = load_dataset(config.data, config.limit)
     folder = resolve_model(config.model)
     sources = {str(spec): resolve_sampler(folder, spec) for spec in config.samplers}
-    check_distinct([str(path.resolve()) if path else spec for spec, path in sources.items()])
+    check_distinct(
+        [
+            str(spec) if path is None else f"{path.resolve()}@{spec.value}"
+            for spec, path in zip(config.samplers, sources.values(), strict=True)
+        ]
+    )
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device = rank_device(config.device)
