@@ -152,18 +152,31 @@ class Scheduler:
                     small.append(job)
                     room -= len(job.pending)
             queue, room = deque([*small, *(job for job in jobs if job not in small)]), size
+            left = {job.job_id: self._lanes_at_once(job) for job in jobs}
             while queue and room > 0:
                 job = queue.popleft()
-                lanes = job.take(min(BLOCK, room, len(job.pending)))
+                lanes = job.take(min(BLOCK, room, left[job.job_id]))
                 taken[job.job_id] = taken.get(job.job_id, ()) + lanes
                 room -= len(lanes)
-                if job.pending:
+                left[job.job_id] -= len(lanes)
+                if left[job.job_id]:
                     queue.append(job)
         for job in jobs:
             if job.job_id in taken:
                 self.jobs[job.job_id] = self.jobs.pop(job.job_id)
         tasks = tuple(self.jobs[job_id].task(lanes) for job_id, lanes in taken.items())
         return RoundTask(next(self._round_ids), group, tasks, at_once)
+
+    def _lanes_at_once(self, job: Job) -> int:
+        """Lanes that a round may have of a job: half of a stream that would else have nothing to tell.
+
+        That is one whose lanes take longer than a round should, and of which none has run yet.
+        """
+        waiting, speed = len(job.pending), self._speeds.get(job.group)
+        is_first = job.whole.is_streamed and waiting == len(job.indices) > BLOCK
+        if is_first and speed is not None and speed.seconds(waiting) > self._round_seconds:
+            return max(BLOCK, _blocks(waiting / 2))
+        return waiting
 
     def _round_size(self, device: int, group: Group) -> int:
         """Bound a round by the device's lanes, by its time, since it is not interrupted, and by use.

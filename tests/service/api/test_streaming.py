@@ -1,15 +1,22 @@
-"""The events of a stream whose client disconnects."""
+"""What a stream tells before its result, and what is left of one whose client disconnects."""
 
 import asyncio
 from pathlib import Path
 
-from service.api.schemas import SolveRequest
+from latent.zoo import resolve_model
+from service.api.schemas import RoundEvent, SolveRequest, SolveResponse
 from service.api.streaming import events, progress
+from service.client import Client
 from service.engine.engine import Engine
 from service.engine.job import Job
 from service.metrics import Metrics
 from service.models import Catalog
 from service.settings import Settings
+from tests.service.server import RunningServer
+
+QUESTION = (
+    "Ivan has 63 apples. He finds 7 on the ground. He gives 14 away. How many apples are left?"
+)
 
 
 def test_a_cancelled_stream_leaves_no_task_behind(folder: Path) -> None:
@@ -32,3 +39,20 @@ def test_a_cancelled_stream_leaves_no_task_behind(folder: Path) -> None:
     is_cancelled, left = asyncio.run(run())
     assert is_cancelled, "its lanes are freed"
     assert left == set()
+
+
+def test_a_budget_of_more_than_a_rounds_time_tells_a_first_event_before_its_result() -> None:
+    flags = ("--round-seconds", "0.02")  # no round is so short
+    with (
+        RunningServer(resolve_model("coconut-tiny"), flags=flags) as server,
+        Client(server.url) as client,
+    ):
+        whole = client.solve(QUESTION, budget=64, seed=5)
+        for _ in range(12):  # some of the rounds are made larger, to learn what they cost
+            *rounds, result = client.stream(QUESTION, budget=64, seed=5)
+            assert isinstance(result, SolveResponse)
+            assert result.candidates == whole.candidates
+            used = [each.budget_used for each in rounds if isinstance(each, RoundEvent)]
+            assert used, "nothing was told before the result"
+            assert used == sorted(set(used))
+            assert used[-1] < 64

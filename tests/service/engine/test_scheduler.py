@@ -181,6 +181,20 @@ def test_a_round_has_half_the_greatest_speed_whatever_its_time() -> None:
     assert sorted(grown)[10] == 96, "100 lanes take twice the overhead"
 
 
+def test_a_stream_that_takes_longer_than_a_round_has_two_though_it_fits_one() -> None:
+    made = Scheduler(1, 256, 0.5)
+    for lanes, seconds in ((32, 1.32), (64, 1.64)):  # an overhead of a second, worth 100 lanes
+        made.finished(
+            0, RoundTask(0, job("x", 1).group, (Task("x", "?", 0, (0,) * lanes),), 256), seconds
+        )
+    stream, plain = job("stream", 64), job("plain", 64)
+    stream.is_streamed = True
+    made.add(plain)
+    assert shape(made) == {"plain": 64}
+    made.add(stream)
+    assert [shape(made), shape(made)] == [{"stream": 32}, {"stream": 32}]
+
+
 def test_lanes_of_a_failed_round_come_back_in_front_and_alone() -> None:
     made = schedule(job("a", 32), job("b", 8))
     for task in next_round(made).tasks:
