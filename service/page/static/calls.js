@@ -19,7 +19,8 @@ export function curl(url, body) {
 
 export function python(url, { question, ...options }) {
   const token = heldToken() ? `, token=os.environ["GTS_TOKEN"]` : "";
-  const given = Object.entries(options).map(([name, value]) => `, ${name}=${literal(value)}`);
+  const set = Object.entries(options).filter(([, value]) => value !== undefined); // JSON leaves the others out too
+  const given = set.map(([name, value]) => `, ${name}=${literal(value)}`);
   return [
     ...(token ? ["import os", ""] : []),
     "from service.client import Client",
