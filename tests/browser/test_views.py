@@ -181,7 +181,8 @@ def test_a_panel_says_who_voted_and_its_members_are_compared(
         drawn = page.locator(".facts .members li")
         expect(drawn).to_have_count(2)
         for name, text in zip(members, drawn.all_inner_texts(), strict=True):
-            assert text.startswith(f"{name}: {voted[name]} in ")
+            assert text.startswith(f"{name}: {voted[name]} trajectories, ")
+        assert "undefined" not in page.locator("#calls").inner_text()
         expect(page.locator("#thoughts-hint")).to_contain_text("duo is a panel")
         page.get_by_role("button", name="Compare", exact=True).click()
         expect(page.locator("#comparison .sampler")).to_have_count(2)

@@ -128,19 +128,20 @@ function facts(response, view) {
   const rows = [
     ["Trajectories", `${response.budget_used} of ${response.budget}`],
     ["Stopped because", REASONS[response.stop_reason] ?? response.stop_reason],
-    ...(response.members ? [["Members", members(response.members)]] : [["Sampler", response.sampler]]),
+    ...(response.members ? [] : [["Sampler", response.sampler]]),
     ["Seed", el("code", { id: "used-seed" }, String(response.seed)), again(response, view), view.note],
   ];
   if (typeof response.familiarity === "number") rows.push(["Familiarity", familiarity(response)]);
   const found = rows.map(([name, ...values]) => el("div", {}, el("dt", {}, name), el("dd", {}, ...values)));
-  return [...found, times(response.timing_ms)];
+  return [...found, ...(response.members ? [members(response.members)] : []), times(response.timing_ms)];
 }
 
 // What each member of a panel drew, and how long that took.
-const members = (drawn) =>
-  el("ul", { class: "members" },
-    ...drawn.map((each) =>
-      el("li", {}, `${each.member}: ${each.usage.trajectories} in ${milliseconds(each.timing_ms.total)}`)));
+function members(drawn) {
+  const rows = drawn.map(({ member, usage, timing_ms }) =>
+    el("li", {}, `${member}: ${usage.trajectories} trajectories, ${milliseconds(timing_ms.total)}`));
+  return el("div", { class: "wide" }, el("dt", {}, "Members"), el("dd", {}, el("ul", { class: "members" }, ...rows)));
+}
 
 const familiarity = ({ unfamiliar, familiarity }) =>
   unfamiliar
