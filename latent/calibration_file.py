@@ -106,7 +106,7 @@ def read_reference(data: Any) -> Reference | None:
     values = checked_fields(data, ("quantiles", "following"), "reference.")
     words = checked_type(values["quantiles"], str, "reference.quantiles").split()
     quantiles = [checked_number(float(word), "reference.quantiles") for word in words]
-    if not quantiles or quantiles != sorted(quantiles):
+    if len(quantiles) < 2 or quantiles != sorted(quantiles):
         raise ValueError("reference.quantiles must be numbers that ascend")
     following = checked_type(values["following"], dict, "reference.following")
     pairs = (

@@ -64,6 +64,7 @@ RELIABLE_QUESTIONS = 200
 # Seed of the generated questions. Backbones are selected on validation questions of seed 0, samplers
 # on those of seed 1; calibration needs questions on which nothing was selected.
 _DATA_SEED = 2
+_REFERENCE_SIZE = 2000
 _CHUNK_SIZE = 64
 
 
@@ -187,15 +188,17 @@ def held_out(run: CalibrationRun) -> HeldOut:
                 param="data",
             )
     rows, *others = [load_rows(source, run.limit, _DATA_SEED) for source in run.data]
+    # Words cost nothing: more questions tell better which ones belong to this kind.
+    known = load_rows(run.data[0], max(run.limit, _REFERENCE_SIZE), _DATA_SEED)
     if len(rows) < MIN_QUESTIONS:
         raise InputError(
             f"{len(rows)} questions are too few to calibrate on; give at least {MIN_QUESTIONS}",
             param="data",
         )
-    reference, novelties = make_reference([row.question for row in rows])
+    reference, novelties = make_reference([row.question for row in known])
     outside = [row for other in others for row in other]
     new = [reference.familiarity(row.question).novelty for row in outside]
-    return HeldOut([*rows, *outside], [*novelties, *new], len(rows), reference)
+    return HeldOut([*rows, *outside], [*novelties[: len(rows)], *new], len(rows), reference)
 
 
 def warn_of_few(data: HeldOut, progress: Progress) -> None:
