@@ -91,10 +91,10 @@ def read_sampler_card(folder: Path) -> SamplerCard:
         if types != (int, str) or {type(card.training), type(card.results)} != {dict}:
             raise TypeError("width, reasoner_fingerprint, training or results has the wrong type")
         if not all(
-            budget.isdecimal() and isinstance(scale, int | float) and 0 <= scale <= 10
+            budget.isdecimal() and isinstance(scale, int | float) and 0 < scale <= 10
             for budget, scale in card.scales.items()
         ):
-            raise TypeError("scales must be numbers from 0 to 10, by budget")
+            raise TypeError("scales must be numbers above 0 and up to 10, by budget")
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
     if version != 1 or card.kind != "gts":

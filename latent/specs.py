@@ -67,9 +67,9 @@ class SamplerSpec:
             value = float(scale)
         except ValueError:
             value = float("nan")
-        if not 0 <= value <= _LARGEST_SCALE:
+        if not 0 < value <= _LARGEST_SCALE:  # at 0 all trajectories would be one
             raise SpecError(
-                f"{text!r}: the scale of σ is 0 to {_LARGEST_SCALE:g}, as in gts@0.5, or auto",
+                f"{text!r}: σ takes a scale 0 < s ≤ {_LARGEST_SCALE:g}, as in gts@0.5, or auto",
                 param="sampler",
             )
         return replace(self, value=None if value == 1 else value)

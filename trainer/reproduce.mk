@@ -84,7 +84,7 @@ shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sam
 
 # On their own kind of questions, and on others that they may be asked.
 calibrate = gts calibrate --model $(1) --data embedded:validation --data embedded:ood \
-	--data everyday --data drills --limit 300 --out $(zoo)/$(1)/calibration.json
+	--data everyday --data drills --limit 200 --out $(zoo)/$(1)/calibration.json
 
 $(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
 	$(call calibrate,coconut-tiny) --samplers gts --budgets 1,2,4,8,16,32,64

@@ -76,14 +76,13 @@ def test_a_calibrated_panel_solves_with_a_probability(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--model", "cot-tiny"), "cot-tiny is embedded"),
         (("--model", "nobody"), "neither embedded nor a folder"),
         (("--model", "cot-tiny", "--out", "/no/such/place/c.json"), "cannot be written"),
         (("--model", "cot-tiny", "--out", ".", "--budgets", "0"), "as in 1,2,4,8"),
         (("--model", "cot-tiny", "--out", ".", "--samplers", "magic"), "unknown sampler"),
         (("--model", "cot-tiny", "--out", ".", "--samplers", "gaussian"), "reasons in text"),
     ],
-    ids=["embedded", "unknown", "unwritable", "budgets", "spec", "kind"],
+    ids=["unknown", "unwritable", "budgets", "spec", "kind"],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_2(
     gts: Gts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
@@ -94,3 +93,17 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     assert said in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_an_embedded_reasoner_is_calibrated_in_the_users_folder(
+    gts: Gts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    words = ("--samplers", "deterministic", "--limit", "50", "--threads", "1")
+    code, out, err = gts("calibrate", "--model", "coconut-tiny", *words)
+    assert (code, err) == (0, "")
+    (written,) = (tmp_path / "gts" / "calibrations").glob("coconut-tiny-*.json")
+    assert str(written) in out
+    ask = ("solve", "How many?", "-m", "coconut-tiny", "-s", "deterministic", "--json")
+    response = json.loads(gts(*ask)[1])
+    assert response["confidence_kind"] == "calibrated"

@@ -27,7 +27,6 @@ QUESTION = "Tom has 17 apples and buys 20 more. How many are there?"
         ("gts@0.5", "gts@0.5"),
         ("gts@1", "gts"),
         ("gts@1.0", "gts"),
-        ("gts@0", "gts@0.0"),
         ("gts:accuracy@0.25", "gts:accuracy@0.25"),
         ("gts@auto", "gts@auto"),
         ("gts:./a@b/c@auto", "gts:./a@b/c@auto"),
@@ -39,7 +38,7 @@ def test_a_scale_is_part_of_the_spec(text: str, shown: str) -> None:
     assert SamplerSpec.parse(shown) == spec
 
 
-@pytest.mark.parametrize("text", ["gts@11", "gts@1.2.3", "gts@often", "gaussian:1.0@auto"])
+@pytest.mark.parametrize("text", ["gts@11", "gts@0", "gts@1.2.3", "gts@often", "gaussian:1.0@auto"])
 def test_a_scale_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(SpecError):
         SamplerSpec.parse(text)
@@ -72,13 +71,12 @@ def reasoner(folder: Path) -> Reasoner:
 
 
 def test_the_scale_multiplies_sigma_and_leaves_the_mean(reasoner: Reasoner) -> None:
-    plain, half, mean = (reasoner.sampler(text) for text in ("gts", "gts@0.5", "gts@0"))
+    plain, half = (reasoner.sampler(text) for text in ("gts", "gts@0.5"))
     assert isinstance(plain, LearnedSampler)
     assert isinstance(half, LearnedSampler)
     assert half.heads is plain.heads  # loaded once
     context, epsilon = torch.randn(3, reasoner.width), torch.randn(3, reasoner.width)
-    middle = mean.perturb(context, epsilon)
-    assert torch.equal(middle, plain.heads(context)[0])
+    middle = plain.heads(context)[0]
     torch.testing.assert_close(
         half.perturb(context, epsilon) - middle, (plain.perturb(context, epsilon) - middle) / 2
     )
