@@ -35,7 +35,7 @@ _CHUNK_BYTES = 2**20
 def cache_folder() -> Path | None:
     """Where what was computed is kept for the next start; None if GTS_CACHE is set and empty."""
     given = os.environ.get("GTS_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "gts" if given is None else Path(given) if given else None
 
 
