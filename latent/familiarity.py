@@ -32,7 +32,8 @@ _LEAST = 0.01  # of new pairs: one alone in a hundred says little
 class Familiarity:
     """How like a question is to those of a reference."""
 
-    # Square of the share of new word pairs, relative to that of the newest hundredth; at most 1.
+    # Fourth power of the share of new word pairs, relative to that of the newest hundredth; at most 1.
+    # So nearly all of the reference has a novelty near 0, and questions of another kind have 1.
     novelty: float
     percentile: float  # share of the reference's questions that are at least as new to the others
 
@@ -59,7 +60,7 @@ class Reference:
     def novelty(self, new: float) -> float:
         """Novelty of a question with this share of new pairs."""
         most = max(self.quantiles[-2], _LEAST)  # the 99th percentile
-        return min(1.0, new / most) ** 2
+        return min(1.0, new / most) ** 4
 
 
 def make_reference(questions: Sequence[str]) -> tuple[Reference, list[float]]:

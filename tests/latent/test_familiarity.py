@@ -23,7 +23,7 @@ def test_novelty_is_the_share_of_new_word_pairs_relative_to_the_newest_questions
     assert reference.familiarity("tom has 99 apples").novelty == 0.0
     # One of "tom has", "has 0", "0 pears", "pears ." and ". how" is new.
     half = reference.familiarity("Ben has 9 pears. How").novelty
-    assert half == pytest.approx((1 / 5 / newest) ** 2)
+    assert half == pytest.approx((1 / 5 / newest) ** 4)
 
 
 def test_the_percentile_counts_the_questions_that_are_at_least_as_new() -> None:
