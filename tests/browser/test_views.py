@@ -198,11 +198,11 @@ def test_an_unfamiliar_question_is_said_in_words(folder: Path, tab: Tab, tmp_pat
         page = tab.open(running.url)
         page.get_by_label("Stop early").select_option("at 80% confidence")
         ask(page, QUESTION, budget=8)
-        expect(page.locator("#answer .facts")).to_contain_text("100% of the questions")
+        expect(page.locator("#answer .facts")).to_contain_text("Questionlike those")
         expect(page.locator(".warning")).to_have_count(0)
         ask(page, "Explain which of the seven dwarfs snored loudest", budget=8)
         expect(page.locator(".warning")).to_contain_text(
             "unlike those that the model was calibrated"
         )
-        expect(page.locator("#answer .facts")).to_contain_text("unlike the questions")
+        expect(page.locator("#answer .facts")).to_contain_text("Questionunlike those")
         assert serious(page) == []

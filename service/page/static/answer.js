@@ -131,7 +131,7 @@ function facts(response, view) {
     ...(response.members ? [] : [["Sampler", response.sampler]]),
     ["Seed", el("code", { id: "used-seed" }, String(response.seed)), again(response, view), view.note],
   ];
-  if (typeof response.familiarity === "number") rows.push(["Familiarity", familiarity(response)]);
+  if (typeof response.familiarity === "number") rows.push(["Question", familiarity(response)]);
   const found = rows.map(([name, ...values]) => el("div", {}, el("dt", {}, name), el("dd", {}, ...values)));
   return [...found, ...(response.members ? [members(response.members)] : []), times(response.timing_ms)];
 }
@@ -143,10 +143,7 @@ function members(drawn) {
   return el("div", { class: "wide" }, el("dt", {}, "Members"), el("dd", {}, el("ul", { class: "members" }, ...rows)));
 }
 
-const familiarity = ({ unfamiliar, familiarity }) =>
-  unfamiliar
-    ? "unlike the questions it was calibrated on"
-    : `${percent(familiarity)} of the questions it was calibrated on are as new`;
+const familiarity = ({ unfamiliar }) => `${unfamiliar ? "unlike" : "like"} those it was calibrated on`;
 
 const warning = (response) => (response.warning ? [el("p", { class: "warning", role: "note" }, response.warning)] : []);
 
