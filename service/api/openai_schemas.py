@@ -6,7 +6,7 @@ has the value that it has when absent. The fields of /solve stand beside them.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
 
 from service.api.schemas import SolveFields, SolveManyResponse, SolveResponse, Stop
 
@@ -45,7 +45,9 @@ MaxTokens = Annotated[int | None, Field(ge=1, strict=True)]
 class StreamOptions(BaseModel):
     """Options of a stream."""
 
-    include_usage: bool | None = Field(False, description="Send the usage in a last chunk.")
+    include_usage: bool | None = Field(
+        False, strict=True, description="Send the usage in a last chunk."
+    )
     include_obfuscation: Ignored = None
 
 
@@ -166,7 +168,7 @@ class CompletionRequest(_OpenAIRequest):
     logprobs: int | None = Field(
         None, ge=0, le=1, strict=True, description="0 or 1: the chosen tokens; others are not kept."
     )
-    echo: Annotated[bool | None, _refused("the prompt is not sent back", False)] = None
+    echo: Annotated[StrictBool | None, _refused("the prompt is not sent back", False)] = None
     suffix: Annotated[str | None, _refused(_ONE_NUMBER, "")] = None
 
     @property
