@@ -90,8 +90,10 @@ class Metrics:
         info = gauge("model_info", "1 for each model served.", "model", "kind", "fingerprint")
         for model in catalog.all():
             info.labels(model.name, model.format.kind, model.fingerprint[:12]).set(1)
+            self.unfamiliar.labels(model.name)  # from 0 on, so that the first one is a rise
         for panel in catalog.panels():
             info.labels(panel.name, "panel", panel.fingerprint[:12]).set(1)
+            self.unfamiliar.labels(panel.name)
 
     def watch(self, scheduler: "Scheduler", pool: "Pool", is_ready: Callable[[], bool]) -> None:
         """Read the gauges of the queue and the devices at every scrape."""
