@@ -61,7 +61,6 @@ def solve_job(
     model = catalog.find(body.model)
     budget = min(_SOLVE_BUDGET, settings.max_budget) if body.budget is None else body.budget
     _check_limits(question, budget, settings)
-    stop = stop_of(body)
     seed = draw_seed() if body.seed is None else body.seed
     if isinstance(model, ServedPanel):
         if _views(body):
@@ -74,6 +73,7 @@ def solve_job(
         raise InputError(
             f"include: paths and readings need thoughts; {model.name} has none", param="include"
         )
+    stop = stop_of(body)
     by_certainty = stop is not None and stop.kind == "certainty"
     vote = model.format.vote_or_default(body.vote, counts_votes=by_certainty)
     model.format.check_vote(vote, model.name)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
+from typing import Protocol
 
 import numpy as np
 
@@ -52,9 +53,17 @@ def out_of_fold(judged: Sequence[Judged], budgets: tuple[int, int]) -> Floats:
     return found
 
 
-def question_weights(judged: Sequence[Judged]) -> Floats:
+class Voted(Protocol):
+    """A vote on a question, of one reasoner or of a panel."""
+
+    @property
+    def question(self) -> int:
+        """Number of the question."""
+
+
+def question_weights(votes: Sequence[Voted]) -> Floats:
     """Weight of each vote: 1 over the number of votes on its question."""
-    questions = np.array([one.question for one in judged])
+    questions = np.array([one.question for one in votes])
     _, place, counts = np.unique(questions, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / counts[place], dtype=np.float64)
 

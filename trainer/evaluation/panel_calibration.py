@@ -23,6 +23,7 @@ from latent.trajectory import Trajectory
 from latent.votes import VoteKind
 from trainer.data.sources import Row
 from trainer.evaluation.calibration import CalibrationRun, encoded, held_out, warn_of_few
+from trainer.evaluation.calibration_fit import question_weights
 from trainer.evaluation.risk import RiskCurve, risk_curve
 from trainer.evaluation.statistics import Floats, expected_calibration_error
 from trainer.runs.progress import Progress
@@ -194,13 +195,6 @@ def _calibration(
     )
     is_last = np.array([choice.budget == run.budgets[-1] for choice in choices])
     return calibration, risk_curve(found[is_last], right[is_last], is_inside[is_last])
-
-
-def question_weights(choices: Sequence[Choice]) -> Floats:
-    """Weight of each choice: 1 over the number of choices on its question."""
-    questions = [choice.question for choice in choices]
-    _, place, counts = np.unique(questions, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / counts[place], dtype=np.float64)
 
 
 def _out_of_fold(choices: Sequence[Choice]) -> tuple[Floats, Floats]:

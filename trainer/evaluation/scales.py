@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from latent.errors import GtsError, InputError, MismatchError
+from latent.errors import GtsError, InputError
 from latent.files import write_json
 from latent.folders import DEFAULT_SAMPLER, read_sampler_card
 from latent.specs import SamplerSpec
-from trainer.evaluation.summary import SamplerResult, Summary, read_summary
+from trainer.evaluation.summary import SamplerResult, Summary, read_summary_of
 
 __all__ = ["best_scales", "main"]
 
@@ -46,9 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="the sampler's folder, as in …/samplers/default")
     options = parser.parse_args(arguments)
     try:
-        run, card = read_summary(options.summary), read_sampler_card(options.folder)
-        if run.model.fingerprint != card.reasoner_fingerprint:
-            raise MismatchError(f"{options.summary} is of another reasoner than {options.folder}")
+        card = read_sampler_card(options.folder)
+        run = read_summary_of(options.summary, card.reasoner_fingerprint, options.folder)
         scales = best_scales(run, options.folder.resolve().name)
         changed = replace(card, scales=scales)
         write_json(options.folder / "sampler.json", {"format": 1, **vars(changed)})

@@ -23,6 +23,7 @@ __all__ = [
     "read_run",
     "read_snr",
     "read_summary",
+    "read_summary_of",
 ]
 
 SUMMARY_VERSION = 1
@@ -227,6 +228,14 @@ def read_summary(path: Path) -> Summary:
         return Summary.model_validate(data)
     except ValidationError as error:
         raise FormatError(f"{path}: {first_error(error)}") from error
+
+
+def read_summary_of(path: Path, fingerprint: str, folder: Path) -> Summary:
+    """Read a summary; refuse one of another reasoner than that of `folder`."""
+    run = read_summary(path)
+    if run.model.fingerprint != fingerprint:
+        raise MismatchError(f"{path} is of another reasoner than {folder}")
+    return run
 
 
 class _SnrRecord(BaseModel):

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from latent.errors import GtsError, MismatchError
+from latent.errors import GtsError
 from latent.folders import fingerprint
 from latent.regimes import FILE_NAME, FixedNoise, Thresholds, measure_thresholds, write_thresholds
 from latent.specs import SamplerSpec
-from trainer.evaluation.summary import Summary, read_summary
+from trainer.evaluation.summary import Summary, read_summary_of
 
 __all__ = ["main", "thresholds_of"]
 
@@ -37,10 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="the reasoner's folder")
     options = parser.parse_args(arguments)
     try:
-        run = read_summary(options.summary)
         own = fingerprint(options.folder)
-        if run.model.fingerprint != own:
-            raise MismatchError(f"{options.summary} is of another reasoner than {options.folder}")
+        run = read_summary_of(options.summary, own, options.folder)
         found = thresholds_of(run)
         data = f"{run.data.name}, {run.data.rows} questions"
         write_thresholds(options.folder / FILE_NAME, found, own, data)

@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from trainer.evaluation.panel_calibration import (
-    Choice,
-    fit_choices,
-    probabilities,
-    question_weights,
-)
+from trainer.evaluation.calibration_fit import question_weights
+from trainer.evaluation.panel_calibration import Choice, fit_choices, probabilities
 
 # Two members: share, confidence, named, unperturbed of each; then "none", and it for a new question.
 TRUE = np.array([1.0, 0.5, -0.5, 1.5, 0.3, 1.0, 0.0, 0.5, 1.0, 2.0])
