@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from latent.errors import InputError
+from trainer.data.redraw.distractors import add_distractors
 from trainer.data.redraw.overlap import is_held_out, masked_questions
 from trainer.data.redraw.template import Drawable, Fixed
 from trainer.data.redraw.tracing import trace_row
@@ -71,12 +72,14 @@ def load_mixture(
     redraw: bool = False,
     hold_out: bool = False,
     exclude: Sequence[str] = (),
+    distractors: float = 0.0,
     seed: int = 0,
 ) -> "Mixture":
     """Load every `PATH[=WEIGHT]`, at most `limit` rows of each.
 
     With `hold_out` a part of the templates is kept for validation. Questions whose words, numbers
-    masked, are those of a question in the files `exclude` are left out.
+    masked, are those of a question in the files `exclude` are left out. `distractors` is the share of
+    drawn problems that get a sentence of another one.
     """
     named = [parse_weight(text) for text in texts]
     if len({weight is None for _, weight in named}) > 1:
@@ -87,19 +90,24 @@ def load_mixture(
     sources = [
         _load_source(name, weight, limit, redraw, hold_out, test_keys) for name, weight in named
     ]
-    return Mixture(sources, redraw, seed)
+    return Mixture(sources, redraw, seed, distractors=distractors)
 
 
 class Mixture:
     """Sources mixed by weight, or by size if they have none."""
 
     def __init__(
-        self, sources: Sequence[Source], redraw: bool, seed: int, pool_size: int = _POOL_SIZE
+        self,
+        sources: Sequence[Source],
+        redraw: bool,
+        seed: int,
+        pool_size: int = _POOL_SIZE,
+        distractors: float = 0.0,
     ) -> None:
         self.sources = sources
         # Without weights or draws there is one pool: all rows.
         self.is_constant = not redraw and all(source.weight is None for source in sources)
-        self._redraw, self._seed = redraw, seed
+        self._redraw, self._seed, self._distractors = redraw, seed, distractors
         self.pool_size = min(pool_size, sum(source.size for source in sources))
 
     def published(self) -> list[Row]:
@@ -132,7 +140,7 @@ class Mixture:
                 template.draw(rng) if self._redraw else template.original()
                 for template in order[:count]
             ]
-        return rows
+        return add_distractors(rows, self._distractors, rng) if self._distractors else rows
 
     def _counts(self) -> list[int]:
         """Rows of each source in a pool."""
