@@ -23,13 +23,13 @@ app = typer.Typer(
 )
 
 # Options, and the field that each sets.
-_DATA = {name: name for name in ("data", "redraw_numbers", "exclude", "validation", "test")}
-_DATA |= {
-    name: name for name in ("validation_problems", "max_tokens", "init", "lora_rank", "bare_steps")
-}
+_DATA = {name: name for name in ("data", "redraw_numbers", "distractors", "exclude")}
+_DATA |= {name: name for name in ("validation", "test", "validation_problems", "max_tokens")}
+_DATA |= {name: name for name in ("init", "lora_rank", "bare_steps")}
 _LISTS = ("data", "exclude")  # options that may be repeated
 _STAGES = {name: name for name in ("stage_steps", "settle_steps", "supervised_steps")}
 _TRAINING = {name: name for name in ("width", "layers", "heads", "dropout", "batch", "optimizer")}
+_TRAINING["precision"] = "precision"
 _TRAINING |= {"lr": "learning_rate", "problems": "train_problems", "seed": "seed"}
 _TRAINING |= {name: name for name in ("log_every", "examine_every", "checkpoint_every")}
 _COCONUT = {"thoughts_per_step": "thoughts_per_step", "thoughts": "with_thoughts"}
@@ -126,7 +126,7 @@ app.command("codi", help="A teacher that reads the steps and a student that thin
     _command("codi", {**_DATA, **_STAGES, **_CODI, **_LLAMA, **_TRAINING})
 )
 app.command("cot", help="Plain chain of thought in text: the baseline.")(
-    _command("cot", {**_DATA, "steps": "stage_steps", **_TRAINING})
+    _command("cot", {**_DATA, "calculator": "calculator", "steps": "stage_steps", **_TRAINING})
 )
 
 

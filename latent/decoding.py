@@ -1,7 +1,8 @@
 """Text from lanes: reasoning (for a text reasoner), the answer prefix, the answer, end-of-text.
 
-The answer is greedy; only a text reasoner's reasoning is ever sampled. It ends where the answer
-prefix has been generated whole. Finished lanes leave the batch in blocks.
+The answer is greedy; only a text reasoner's reasoning is ever sampled, and the results of its
+equations may be computed (calculator.py). It ends where the answer prefix has been generated whole.
+Finished lanes leave the batch in blocks.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 
 from latent.answers import last_number, parse_answer
 from latent.batch import LaneBatch
+from latent.calculator import Calculator, Registers
 from latent.format import ReasonerFormat
 from latent.lanes import to_device
 from latent.noise import Site
@@ -71,6 +73,7 @@ class Texts:
         self._is_ended = torch.zeros(total, dtype=torch.bool, device=device)
         self._is_done = torch.zeros(total, dtype=torch.bool, device=device)
         self.rows = torch.arange(total, device=device)  # (n,) those that still run
+        self.equations = Registers.idle(total, device) if format.calculator else None
 
     @property
     def starts(self) -> torch.Tensor:
@@ -160,8 +163,22 @@ def next_tokens(
     batch: LaneBatch, texts: Texts, hidden: torch.Tensor, slot: int, step: int
 ) -> torch.Tensor:
     """Choose and write down the token of every running row: (n, D) → (n,)."""
-    chosen, logprobs = _choose(batch, batch.reasoner.logits(hidden), slot + step, texts.starts)
-    texts.add(step, chosen, logprobs)
+    logits = batch.reasoner.logits(hidden)
+    chosen = _choose(batch, logits, slot + step, texts.starts)
+    if texts.equations is not None:
+        chosen = _calculate(batch.reasoner.calculator, texts.equations, texts, chosen)
+    picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
+    texts.add(step, chosen, picked.double())
+    return chosen
+
+
+def _calculate(
+    calculator: Calculator, equations: Registers, texts: Texts, chosen: torch.Tensor
+) -> torch.Tensor:
+    """Put the results of equations in place of the tokens that were chosen there: (n,)."""
+    state = equations[texts.rows]
+    chosen = torch.where(texts.starts < 0, calculator.correct(state, chosen), chosen)
+    equations[texts.rows] = calculator.read(state, chosen)
     return chosen
 
 
@@ -174,8 +191,8 @@ def feed(batch: LaneBatch, texts: Texts, chosen: torch.Tensor, slot: int) -> tor
 
 def _choose(
     batch: LaneBatch, logits: torch.Tensor, step: int, starts: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pick each row's token, greedily or at the sampler's temperature, and its log-probability."""
+) -> torch.Tensor:
+    """Pick each row's token, greedily or at the sampler's temperature: (n, V) → (n,)."""
     chosen = logits.argmax(-1)
     temperature = batch.sampler.temperature
     if temperature > 0.0:
@@ -183,8 +200,7 @@ def _choose(
         cumulative = (logits.double() / temperature).softmax(-1).cumsum(-1)
         sampled = (cumulative < drawn * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
         chosen = torch.where(batch.is_sampled & (starts < 0), sampled, chosen)
-    picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
-    return chosen, picked.double()
+    return chosen
 
 
 def log_normaliser(logits: torch.Tensor) -> torch.Tensor:

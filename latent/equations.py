@@ -7,9 +7,11 @@ from functools import lru_cache
 __all__ = ["are_equations_true"]
 
 _NUMBER = r"\d+(?:\.\d+)?"
+_GAP = r"[^\S\n]*"  # an equation stands on one line
 # Not inside a longer number or word, and not after a sign that would change its meaning.
 _EQUATION = re.compile(
-    rf"(?<![\w.)+*/-])({_NUMBER}(?:\s*[-+*/]\s*{_NUMBER})+)\s*=\s*(-?{_NUMBER})(?![\w.(]|\s*[-+*/])"
+    rf"(?<![\w.)+*/-])({_NUMBER}(?:{_GAP}[-+*/]{_GAP}{_NUMBER})+){_GAP}={_GAP}(-?{_NUMBER})"
+    rf"(?![\w.(]|{_GAP}[-+*/])"
 )
 _TERM = re.compile(rf"([-+*/])\s*({_NUMBER})")
 

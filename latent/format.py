@@ -95,6 +95,9 @@ class ReasonerFormat:
     # The folder holds an adapter of this base in place of whole weights.
     base: Base | None = field(default=None, metadata=_LATER)
 
+    # The results of the equations that it writes are computed, not generated.
+    calculator: bool = field(default=False, metadata=_LATER)
+
     # Used when none is given; None: gts, or token for a text reasoner.
     sampler: str | None = field(default=None, metadata=_LATER)
     # Used when none is given; None: majority.
@@ -130,6 +133,7 @@ class ReasonerFormat:
                 is_text and self.max_reasoning_tokens < 1,
                 "a cot reasoner needs max_reasoning_tokens",
             ),
+            (self.calculator and not is_text, "only a cot reasoner has a calculator"),
             (not is_text and None in (self.start_id, self.end_id), "start_id or end_id is missing"),
             (self.kind != "codi" and self.projection is not None, "only codi has a projection"),
             (

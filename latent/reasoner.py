@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from latent.answers import format_answer
+from latent.calculator import Calculator
 from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
 from latent.dropout import DropoutMasks, DropoutSites, default_sites
@@ -90,6 +91,8 @@ class Reasoner:
         self.default_dropout_sites = default_sites(
             self._decoder, has_projection=projection is not None
         )
+        if format.calculator:
+            assert self.calculator  # refuses a tokenizer that does not fit
         self._try_out()
 
     def _try_out(self) -> None:
@@ -164,6 +167,11 @@ class Reasoner:
         from latent.reproducibility import known_reproducibility
 
         return known_reproducibility(self)
+
+    @cached_property
+    def calculator(self) -> Calculator:
+        """What computes the results of equations, if `reasoner.json` asks for it."""
+        return Calculator(self.tokenizer, self.vocabulary_size, self.device)
 
     @property
     def position_limit(self) -> int | None:

@@ -3,6 +3,8 @@
 There any `.item()`, any number of a CPU tensor mixed in and any shape that depends on data raises.
 """
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -17,10 +19,11 @@ from tests.samplers import make_sampler
 PROMPTS = (tuple(range(5, 16)), tuple(range(40)), tuple(range(7, 20)))  # of two length buckets
 
 
-def on_meta(kind: str, architecture: str) -> Reasoner:
-    reasoner = make_reasoner(kind, architecture, dtype=torch.float32)
+def on_meta(kind: str, architecture: str, **changes: Any) -> Reasoner:
+    reasoner = make_reasoner(kind, architecture, dtype=torch.float32, **changes)
     reasoner._model.to("meta")
     reasoner._feedback.to("meta")
+    vars(reasoner).pop("calculator", None)  # made anew, on this device
     return reasoner
 
 
@@ -51,9 +54,10 @@ def test_thoughts_and_answer_tokens_need_no_host(kind: str, architecture: str, s
         texts.is_done.tolist()  # the look at what has finished is the only wait
 
 
+@pytest.mark.parametrize("calculator", [False, True])
 @pytest.mark.parametrize("spec", ["token:0.9", "dropout:0.2", "deterministic"])
-def test_reasoning_text_needs_no_host(spec: str) -> None:
-    reasoner = on_meta("cot", "gpt2")
+def test_reasoning_text_needs_no_host(spec: str, calculator: bool) -> None:
+    reasoner = on_meta("cot", "gpt2", calculator=calculator)
     batch = batch_of(reasoner, spec)
     hidden = batch.first_hidden
     texts = Texts(reasoner.format, len(hidden), hidden.device)

@@ -21,6 +21,7 @@ from tests.trajectories import trajectory
         "x=5, 5=5",
         "room 12-34 is free",
         "2+2=4+1",  # not of a form that is read
+        "2+\n3=7",  # two lines
     ],
 )
 def test_true_equations_and_other_texts_pass(text: str) -> None:

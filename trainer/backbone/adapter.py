@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+import torch
 from peft import (
     LoraConfig,
     get_peft_model_state_dict,
     inject_adapter_in_model,
     set_peft_model_state_dict,
 )
+from peft.tuners.lora import LoraLayer
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -15,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 from latent.adapter import Adapter
 from latent.errors import MismatchError
 
-__all__ = ["add_adapter", "restore_adapter", "trained_adapter"]
+__all__ = ["add_adapter", "restore_adapter", "round_frozen_layers", "trained_adapter"]
 
 
 def add_adapter(model: PreTrainedModel, rank: int) -> None:
@@ -24,6 +26,13 @@ def add_adapter(model: PreTrainedModel, rank: int) -> None:
         r=rank, lora_alpha=rank, target_modules="all-linear", fan_in_fan_out=_is_transposed(model)
     )
     inject_adapter_in_model(config, model)
+
+
+def round_frozen_layers(model: PreTrainedModel) -> None:
+    """Hold the weights that an adapter adds to in bfloat16; autocast would round them in every step."""
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.get_base_layer().to(torch.bfloat16)
 
 
 def trained_adapter(model: PreTrainedModel, rank: int) -> tuple[Adapter, dict[str, Tensor]]:

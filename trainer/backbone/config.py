@@ -73,6 +73,14 @@ class BackboneConfig(Settings):
     bare_steps: Annotated[
         bool, Doc("Write a step as 12+5=17, which is fewer tokens than <<12+5=17>>.")
     ] = False
+    calculator: Annotated[
+        bool,
+        Doc("The results of equations are computed, not generated: they are no part of the loss."),
+    ] = False
+    precision: Annotated[
+        Literal["fp32", "bf16"],
+        Doc("Of the matrix products in training; bf16 is faster where the device has it."),
+    ] = "fp32"
     data: Annotated[
         tuple[str, ...],
         MinLen(1),
@@ -81,6 +89,11 @@ class BackboneConfig(Settings):
     redraw_numbers: Annotated[
         bool, Doc("Draw the numbers of the data anew again and again, with their equations.")
     ] = False
+    distractors: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        Doc("Share of drawn problems that get a sentence of another one, which does not matter."),
+    ] = 0.0
     exclude: Annotated[
         tuple[str, ...],
         Doc(
@@ -139,6 +152,16 @@ class BackboneConfig(Settings):
                 "lora_rank",
                 not self.lora_rank or self.optimizer == "adamw",
                 "0 with the optimizer muon, which is for whole matrices; use adamw",
+            ),
+            (
+                "calculator",
+                not self.calculator or (self.recipe == "cot" and self.bare_steps),
+                "off unless the recipe is cot with bare_steps",
+            ),
+            (
+                "distractors",
+                not self.distractors or self.redraw_numbers,
+                "0 without redraw_numbers",
             ),
             (
                 "supervised_steps",

@@ -116,7 +116,8 @@ class Curriculum:
         """Batch of examples of equal prompt length, in the layout of a stage."""
         targets = [self.target(example, stage) for example in examples]
         if stage.is_text:
-            return make_batch([e.question for e in examples], targets, None, 0)
+            computed = [example.computed for example in examples]
+            return make_batch([e.question for e in examples], targets, None, 0, computed)
         prompts = [(*e.question, self.start) for e in examples]
         return make_batch(prompts, targets, self.end, stage.thoughts)
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,19 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from latent.answers import common_prefix
+from latent.calculator import Calculator
 from latent.errors import InputError, MismatchError
 from latent.files import read_json, write_json, write_text
 from latent.format import Base, Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
 from latent.store import save_reasoner
 from trainer.backbone import codi, curriculum
-from trainer.backbone.adapter import add_adapter, restore_adapter, trained_adapter
+from trainer.backbone.adapter import (
+    add_adapter,
+    restore_adapter,
+    round_frozen_layers,
+    trained_adapter,
+)
 from trainer.backbone.config import BackboneConfig, fit_plan, learning_rate
 from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder, load_pretrained, set_dropout
@@ -75,6 +82,7 @@ class BackboneRun:
             redraw=config.redraw_numbers,
             hold_out=config.validation == HELD_OUT,
             exclude=config.exclude,
+            distractors=config.distractors,
             seed=config.seed,
         )
         train = self.mixture.published()
@@ -93,6 +101,10 @@ class BackboneRun:
         if config.recipe != "cot":
             self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
             self.end = _token_id(self.tokenizer.convert_tokens_to_ids(END_LATENT))
+        self.calculator: Calculator | None = None
+        if config.calculator:
+            rows = self.model.config.vocab_size
+            self.calculator = Calculator(self.tokenizer, rows, torch.device("cpu"))
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
         is_constant = self.mixture.is_constant
@@ -167,14 +179,15 @@ class BackboneRun:
 
     def measure(self, corpus: Corpus, stage: int, ablation: str | None = None) -> Examination:
         """Accuracy on a corpus in the layout of a stage."""
-        return examine(
-            self.model,
-            corpus,
-            lambda examples: self.recipe.examination(stage, examples),
-            self.feedback,
-            ablation,
-            self.codes if self.recipe.stages[stage].is_forced else None,
-        )
+        with self._products():
+            return examine(
+                self.model,
+                corpus,
+                lambda examples: self.recipe.examination(stage, examples),
+                self.feedback,
+                ablation,
+                self.codes if self.recipe.stages[stage].is_forced else None,
+            )
 
     def _initialise(self) -> PreTrainedTokenizerFast:
         """Create the model, its other modules and the optimizer; return the tokenizer."""
@@ -217,6 +230,8 @@ class BackboneRun:
             self.model.resize_token_embeddings(len(tokenizer))
         if rank:
             add_adapter(self.model, rank)
+            if self.config.precision == "bf16":
+                round_frozen_layers(self.model)
             self._base = start.base
             if start.factors is not None:
                 restore_adapter(self.model, start.factors, init)
@@ -246,7 +261,8 @@ class BackboneRun:
         self.model.train()
         self._fill_pool(step)
         examples = self.train.draw(self.config.batch, rng)
-        losses = self.recipe.loss(self.model, self.projection, index, examples, rng)
+        with self._products():
+            losses = self.recipe.loss(self.model, self.projection, index, examples, rng)
         losses["loss"].backward()  # type: ignore[no-untyped-call]
         norm = clip_gradients(
             self._modules.parameters(), self.config.clip_norm, losses["loss"], step
@@ -255,6 +271,10 @@ class BackboneRun:
         self.optimizer.zero_grad()
         metrics = {name: value.item() for name, value in losses.items()}
         return {**metrics, "grad_norm": norm, "lr": rate}
+
+    def _products(self) -> AbstractContextManager[None]:
+        """Context in which matrix products have the precision of the settings."""
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.config.precision == "bf16")
 
     def _fill_pool(self, step: int) -> None:
         """Put the problems that a step draws from into `train`."""
@@ -267,7 +287,7 @@ class BackboneRun:
     def _enter(self, stage: Stage) -> None:
         if stage != self._entered:
             rate = self.config.architecture.dropout if stage.has_dropout else 0.0
-            set_dropout(self.model, rate)
+            set_dropout(self.model, rate, is_reduced=self.config.precision == "bf16")
             self._entered = stage
 
     def _place(self) -> tuple[int, int]:
@@ -284,7 +304,7 @@ class BackboneRun:
         return make_optimizer(self.config, parameters, find_tables(self._modules))
 
     def _corpus(self, rows: Sequence[Row], omit_long: bool = False) -> Corpus:
-        examples = encode_rows(rows, self.tokenizer, self.layout, self.eos)
+        examples = encode_rows(rows, self.tokenizer, self.layout, self.eos, self.calculator)
         limit = self._length_limit()
         if omit_long and limit is not None:
             examples = [example for example in examples if example.length <= limit]
@@ -372,6 +392,7 @@ class BackboneRun:
             max_reasoning_tokens=longest * 3 // 2 if stage.is_text else 0,
             projection=None if projection is None else Projection(projection.fc1.out_features),
             base=self._base,
+            calculator=self.config.calculator,
             provenance={
                 "command": self.command,
                 "config": self.config.to_json(),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from latent.calculator import Calculator
 from latent.errors import InputError
 from trainer.data.sources import Row
 
@@ -47,6 +48,8 @@ class Example:
     steps: tuple[Ids, ...]
     answer: Ids
     equations: tuple[str, ...] = ()  # the steps as text
+    # For each token of the steps, whether a calculator writes it; empty: it writes none.
+    computed: tuple[bool, ...] = ()
 
     @property
     def length(self) -> int:
@@ -65,10 +68,18 @@ class Batch:
 
 
 def encode_rows(
-    rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast, layout: TextFormat, eos: int
+    rows: Sequence[Row],
+    tokenizer: PreTrainedTokenizerFast,
+    layout: TextFormat,
+    eos: int,
+    calculator: Calculator | None = None,
 ) -> list[Example]:
-    """Tokenise rows; each step is a line."""
+    """Tokenise rows; each step is a line. With a calculator, mark the tokens that it writes."""
     lines = _encode_once([line for row in rows for line in layout.steps(row)], tokenizer)
+    computed = {}
+    if calculator is not None:
+        marks = calculator.computed(list(lines.values()))
+        computed = dict(zip(lines, marks, strict=True))
     answers = _encode_once([layout.answer(row) for row in rows], tokenizer)
     questions = _encode_once([layout.question(row) for row in rows], tokenizer)
     return [
@@ -77,6 +88,7 @@ def encode_rows(
             steps=tuple(lines[line] for line in layout.steps(row)),
             answer=(*answers[layout.answer(row)], eos),
             equations=row.steps,
+            computed=tuple(mark for line in layout.steps(row) for mark in computed.get(line, ())),
         )
         for row in rows
     ]
@@ -136,11 +148,16 @@ def step_rng(seed: int, step: int) -> np.random.Generator:
 
 
 def make_batch(
-    prompts: Sequence[Ids], targets: Sequence[Ids], first: int | None, thoughts: int
+    prompts: Sequence[Ids],
+    targets: Sequence[Ids],
+    first: int | None,
+    thoughts: int,
+    computed: Sequence[Sequence[bool]] = (),
 ) -> Batch:
     """Batch of prompts and targets; `first` is the input before the targets (<|end-latent|>).
 
-    Without `first` it is the prompt's last token: plain text, no thoughts.
+    Without `first` it is the prompt's last token: plain text, no thoughts. The tokens marked in
+    `computed`, from the beginning of each target, are no labels.
     """
     if first is None:
         leads = [prompt[-1] for prompt in prompts]
@@ -154,6 +171,8 @@ def make_batch(
         inputs[row, 0] = lead
         inputs[row, 1 : len(target)] = target[:-1]
         labels[row, : len(target)] = target
+    for row, marks in enumerate(computed):
+        labels[row, : len(marks)][list(marks)] = IGNORED
     return Batch(
         prompt=torch.tensor(prompts, dtype=torch.long),
         inputs=torch.from_numpy(inputs),

@@ -208,6 +208,23 @@ def test_a_killed_run_draws_the_same_numbers_when_it_continues(
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+def test_bfloat16_products_train_an_adapter_that_is_stored_in_full(
+    decoder: str, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"init": f"{decoder}/llama", "lora_rank": 2, "optimizer": "adamw"}
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        config = _config(decoder, "cot", precision=precision, **settings)
+        run = BackboneRun(config, tmp_path / precision)
+        run.run()
+        log = (tmp_path / precision / "log.jsonl").read_text().splitlines()
+        losses[precision] = [json.loads(line)["loss"] for line in log if "loss" in line]
+        factors = load_file(tmp_path / precision / "reasoner" / "adapter_model.safetensors")
+        assert {factor.dtype for factor in factors.values()} == {torch.float32}
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.05)
+    assert losses["bf16"] != losses["fp32"]
+
+
 def test_a_finished_run_can_be_run_again_and_changes_nothing(decoder: str, tmp_path: Path) -> None:
     config = _config(decoder, "cot")
     first = BackboneRun(config, tmp_path).run()

@@ -78,6 +78,14 @@ def test_thoughts_carry_gradients_back_to_the_feedback() -> None:
     assert projection.fc1.weight.grad.abs().sum() > 0
 
 
+def test_what_a_calculator_writes_is_fed_but_is_no_label() -> None:
+    """Twelve plus five: the model chooses the first three tokens and the last."""
+    target = (12, 20, 5, 17, EOS)
+    batch = make_batch([(3, 4)], [target], None, 0, [(False, False, False, True)])
+    assert batch.inputs.tolist() == [[4, 12, 20, 5, 17]]
+    assert batch.labels.tolist() == [[12, 20, 5, IGNORED, EOS]]
+
+
 def test_stages_replace_one_more_step_each_by_two_thoughts() -> None:
     stages = _stages("coconut", (5, 4, 3, 2, 1), 7, thoughts_per_step=2)
     assert [stage.thoughts for stage in stages] == [0, 2, 4, 6, 6, 6]
