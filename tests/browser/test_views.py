@@ -100,7 +100,9 @@ def test_what_a_text_reasoner_wrote_can_be_read(server: RunningServer, tab: Tab)
     ask(page, QUESTION, budget=4)
     expect(page.get_by_role("button", name="Same again")).to_be_visible()
     expect(page.locator("#thoughts-hint")).to_contain_text("in 4 trajectories")
-    counts = [re.search(r"(\d+) ×", text) for text in page.locator("#texts p").all_inner_texts()]
+    counts = [
+        re.search(r"(\d+) trajector", text) for text in page.locator("#texts p").all_inner_texts()
+    ]
     assert sum(int(found[1]) for found in counts if found) == 4
     assert "include" not in page.locator("#calls").inner_text()
     expect(page.get_by_role("button", name="See the thoughts")).to_be_hidden()

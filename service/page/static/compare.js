@@ -16,6 +16,8 @@ const REGIMES = {
   useful: ["useful", "It goes far enough, and comes closer to the true answer."],
 };
 
+const ESTIMATE = " What a sampler does with a single question is only an estimate of how it explores.";
+
 let running = null;
 let offered = null; // the model
 let isPanel = false; // then every member is measured, with its own sampler
@@ -80,7 +82,7 @@ async function compare() {
     const found = await diagnose(body, own.signal);
     show(found, paletteOf(question), isLatent(model));
     byId("compare-status").textContent =
-      `${found.budget} trajectories each, seed ${found.seed}. Without a sampler the answer is ${answerText(found.deterministic_answer)}.`;
+      `${found.budget} trajectories each, seed ${found.seed}. Without a sampler the answer is ${answerText(found.deterministic_answer)}.${found.samplers.some((each) => each.regime) ? ESTIMATE : ""}`;
   } catch (error) {
     if (own !== running) return; // another comparison has taken its place
     byId("compare-status").textContent = error.name === "AbortError" ? "Cancelled." : "";

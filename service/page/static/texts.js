@@ -30,11 +30,12 @@ function grouped(trajectories) {
 
 function item(group, palette) {
   const [{ answer, text, confidence, member }] = group;
+  const count = `${group.length} ${group.length === 1 ? "trajectory" : "trajectories"}`;
+  const facts = [member, count, `confidence ${percent(confidence)}`];
   return el(
     "li",
     { class: palette.of(answer) },
-    el("p", {}, el("b", {}, answerText(answer)), ` ${group.length} × `, member && el("span", {}, `${member} `),
-      el("span", { title: "exp of the mean log-probability of the answer's tokens" }, `confidence ${percent(confidence)}`)),
+    el("p", {}, el("b", {}, answerText(answer)), ` ${facts.filter(Boolean).join(" · ")}`),
     el("pre", {}, text.trim() || "nothing"),
   );
 }
