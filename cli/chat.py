@@ -55,7 +55,7 @@ def chat_command(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Ask questions at a prompt; the model stays loaded. Ctrl-D or exit ends it.
+    """Ask questions at a prompt; the model stays loaded. Ctrl-C drops a question, Ctrl-D or exit ends.
 
     [bold]Examples[/bold]
 
@@ -115,6 +115,10 @@ def _talk(ask: "Callable[[str], SolveResponse]") -> None:
             response = ask(question)
         except GtsError as error:
             typer.echo(f"gts: {error}", err=True)
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+            typer.echo("cancelled", err=True)
         else:
             print_response(response)
 
@@ -125,9 +129,18 @@ def _lines() -> Iterator[str]:
         yield from (line.strip() for line in sys.stdin if line.strip())
         return
     with _history(), contextlib.suppress(EOFError):
-        while (line := input("> ").strip()) not in _ENDS:
+        while (line := _line()) not in _ENDS:
             if line:
                 yield line
+
+
+def _line() -> str:
+    """A line from the terminal; Ctrl-C drops what was typed."""
+    try:
+        return input("> ").strip()
+    except KeyboardInterrupt:
+        typer.echo("", err=True)
+        return ""
 
 
 @contextlib.contextmanager

@@ -10,11 +10,14 @@ from service.settings import Settings, read_settings
 __all__ = ["serve_command"]
 
 _SHORT = {"models": ("-m",)}
-_METAVARS: dict[Any, str | None] = {int: "INTEGER", float: "NUMBER", bool: None}
+_METAVARS: dict[Any, str | None] = {int: "<int>", float: "<float>", bool: None}  # as typer writes
 
 
 def serve_command(**given: Any) -> None:
-    """Serve reasoners over HTTP: POST /solve, POST /diagnose, /v1/models, /metrics, /docs.
+    """Serve reasoners over HTTP: a page to try them, the API, and OpenAI's endpoints.
+
+    GET / is the page, and GET /docs describes POST /solve, POST /diagnose, POST /v1/chat/completions
+    and the others.
 
     [bold]Examples[/bold]
 
@@ -56,7 +59,7 @@ def _parameter(name: str) -> inspect.Parameter:
         *_SHORT.get(name, ()),
         envvar="GTS" + flag.replace("-", "_")[1:].upper(),
         help=field.description,
-        metavar=_METAVARS.get(field.annotation, "TEXT"),
+        metavar=_METAVARS.get(field.annotation, "<str>"),
     )
     return inspect.Parameter(
         name,

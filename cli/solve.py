@@ -162,6 +162,7 @@ def print_response(response: "SolveResponse", loading_seconds: float | None = No
     from rich.text import Text
 
     console = Console()
+    width = _BAR_WIDTH if console.width >= 90 or response.members is None else _BAR_WIDTH // 2
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title, justify in (("answer", "right"), ("votes", "right"), ("share", "left")):
         table.add_column(title, justify=justify)  # type: ignore[arg-type]
@@ -171,13 +172,13 @@ def print_response(response: "SolveResponse", loading_seconds: float | None = No
         table.add_column("voters")
     for place, candidate in enumerate(response.candidates):
         style = "bold green" if place == 0 else ""
-        filled = round(candidate.share * _BAR_WIDTH)
+        filled = round(candidate.share * width)
         table.add_row(
             Text(
                 candidate.answer or "unreadable", style=style or ("" if candidate.answer else "dim")
             ),
             str(candidate.votes),
-            Text("█" * filled + "░" * (_BAR_WIDTH - filled), style=style),
+            Text("█" * filled + "░" * (width - filled), style=style),
             f"{candidate.share:.0%}",
             f"{candidate.confidence:.2f}",
             *([_voters(candidate)] if response.members is not None else []),
@@ -191,9 +192,9 @@ def print_response(response: "SolveResponse", loading_seconds: float | None = No
     if response.confidence_kind == "calibrated":
         console.print(f"right with probability {response.confidence:.0%}", highlight=False)
     if response.stop_reason == "abstained":
-        console.print("no answer: that is less than asked for", highlight=False)
-    if response.warning:
-        console.print(response.warning, style="yellow", soft_wrap=True)
+        console.print("no answer: that is below what --abstain-below asks for", highlight=False)
+    if response.warning:  # whole lines for a program
+        console.print(response.warning, style="yellow", soft_wrap=not console.is_terminal)
     for member in response.members or ():
         console.print(
             Text(

@@ -60,7 +60,8 @@ def explore(probe: Probe, heads: Heads | None = None) -> Exploration:
         sigma = heads.std.square().mean(-1).sqrt().mean(0).tolist()
     if probe.target_logprobs is None or probe.target_complements is None:
         return Exploration(js=js, snr=snr, sigma=sigma)
-    odds = probe.target_logprobs[:, 0] - probe.target_complements[:, 0]  # (1 + N,) of y₁*
+    place = probe.target_start
+    odds = probe.target_logprobs[:, place] - probe.target_complements[:, place]  # (1 + N,) of y₁*
     gains = odds[1:] - odds[0]
     whole = quality.answer_log_odds(probe.target_logprobs, probe.target_complements)
     return Exploration(

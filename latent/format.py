@@ -186,7 +186,8 @@ class ReasonerFormat:
     def usual_samplers(self, learned: Sequence[str]) -> list[str]:
         """One spec of every kind that can be used, with those of the learned samplers."""
         if not self.is_latent:
-            return ["dropout:0.1", "token:1.0"]
+            own = str(SamplerSpec.parse(self.default_sampler))
+            return list(dict.fromkeys(["dropout:0.1", own, "token:1.0"]))
         return ["dropout:0.1", "gaussian:1.0", *learned]
 
     @property

@@ -16,9 +16,10 @@ __all__ = ["Probe", "probe"]
 class Probe:
     """One question's answer distributions, teacher-forced, for its N trajectories."""
 
-    first_logprobs: torch.Tensor  # (N, V) of the first answer token after the forced prefix
+    first_logprobs: torch.Tensor  # (N, V) of the first token of a number, after prefix and lead
     target_logprobs: torch.Tensor | None  # (N, tokens) of the true answer's tokens, if it was given
     target_complements: torch.Tensor | None  # (N, tokens) log(1 − p) of the same
+    target_start: int = 0  # the true answer's first token behind the lead, among its tokens
 
 
 def probe(
@@ -27,9 +28,10 @@ def probe(
     slots: int | torch.Tensor,
     targets: Sequence[tuple[int, ...] | None],
 ) -> list[Probe]:
-    """Force the answer prefix, then the targets, from `slots` on (later passes overwrite them).
+    """Force the answer prefix, then the lead, then the targets, from `slots` on.
 
-    `hidden` are the states (T, D) that a reasoner without a prefix answers from.
+    Later passes overwrite what was forced. `hidden` are the states (T, D) that a reasoner without a
+    prefix answers from.
     """
     reasoner = batch.reasoner
     for position, token in enumerate(reasoner.format.answer_prefix_ids):
@@ -37,11 +39,16 @@ def probe(
         hidden = reasoner.step(reasoner.embed(ids), batch.cache, slots + position)
     assert hidden is not None
     # In float64: a log-probability that rounds to 0 would make a gain out of nothing.
-    first = reasoner.logits(hidden).double().log_softmax(-1)  # (T, V)
+    logprobs = first = reasoner.logits(hidden).double().log_softmax(-1)  # (T, V)
     forced, longest = _by_row(batch, targets)
     forced = to_device(forced, first.device)
     after_prefix = slots + len(reasoner.format.answer_prefix_ids)
-    logprobs, columns, complements = first, [], []
+    lead = reasoner.answer_lead_ids
+    for position, token in enumerate(lead):
+        ids = torch.full((len(batch.is_sampled),), token, device=reasoner.device)
+        hidden = reasoner.step(reasoner.embed(ids), batch.cache, after_prefix + position)
+        first = reasoner.logits(hidden).double().log_softmax(-1)
+    columns, complements = [], []
     for position in range(longest):
         token_ids = forced[:, position]
         columns.append(logprobs.gather(-1, token_ids[:, None])[:, 0])
@@ -57,7 +64,8 @@ def probe(
             results.append(Probe(first[own], None, None))
             continue
         along = [torch.stack(each, dim=-1)[own, : len(target)] for each in (columns, complements)]
-        results.append(Probe(first[own], along[0], along[1]))
+        start = len(lead) if target[: len(lead)] == lead else 0
+        results.append(Probe(first[own], along[0], along[1], start))
     return results
 
 

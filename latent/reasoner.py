@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,6 +228,19 @@ class Reasoner:
                 param="answer",
             )
         return own
+
+    @cached_property
+    def answer_lead_ids(self) -> tuple[int, ...]:
+        """Tokens that every number begins with, and that say nothing of it, such as a single space.
+
+        Answers below zero may begin with another token, so these are no part of the answer prefix.
+        """
+        try:
+            numbers = [self.encode_answer(Decimal(digit)) for digit in range(10)]
+        except InputError:  # a number of one digit is too long, or does not follow the prefix
+            return ()
+        same = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*numbers, strict=False))
+        return tuple(tokens[0] for tokens in same)
 
     def check_sampler(self, spec: SamplerSpec) -> None:
         """Refuse a sampler that this kind of reasoner can't run."""

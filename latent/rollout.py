@@ -126,10 +126,10 @@ def _run(
     started = _now(reasoner)
     format = reasoner.format
     targets = [ask.target for ask in asks]
-    forced = len(format.answer_prefix_ids) + max(
-        (len(target or ()) for target in targets), default=0
-    )
-    capacity = format.suffix_capacity + forced * with_probe
+    capacity = format.suffix_capacity
+    if with_probe:
+        longest = max(len(forced or ()) for forced in (*targets, reasoner.answer_lead_ids))
+        capacity += len(format.answer_prefix_ids) + longest
     batch = LaneBatch(reasoner, sampler, asks, capacity)
     thoughts = None
     if format.is_latent:
@@ -238,5 +238,6 @@ def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
             first,
             cat([p.target_logprobs for p in probes]),
             cat([p.target_complements for p in probes]),
+            probes[0].target_start,
         ),
     )

@@ -23,6 +23,7 @@ def set_up_logging(format: Literal["auto", "json", "text"]) -> None:
     handler.setFormatter(_Text() if is_text else _Json())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.access").disabled = True  # the middleware logs requests
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # the server logs its own start
 
 
 class _Json(logging.Formatter):

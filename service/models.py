@@ -47,6 +47,14 @@ class ServedModel:
     calibrations: Calibrations
     examples: tuple[Example, ...] = ()
 
+    @property
+    def default_sampler(self) -> str | None:
+        """The sampler of a request that names none; None if that one has not been trained yet."""
+        try:
+            return str(self.check_sampler(None))
+        except SpecError:
+            return None
+
     def default_samplers(self) -> list[str]:
         """One spec of every kind that this model supports."""
         return self.format.usual_samplers(list(map(sampler_spec, self.samplers)))
@@ -93,6 +101,12 @@ class ServedPanel:
         text = "\n".join([*parts, self.panel.split, str(self.panel.sure)])
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def votes(self) -> tuple[VoteKind, ...]:
+        """The votes that all of its members can take part in."""
+        first, *others = (model.format.votes for model in self.models)
+        return tuple(vote for vote in first if all(vote in each for each in others))
+
     def check_vote(self, vote: VoteKind) -> None:
         """Refuse a vote that one of the members can't take part in."""
         for model in self.models:
@@ -109,6 +123,7 @@ class Catalog:
     def __init__(self, names: Sequence[str], panels: Sequence[str] = ()) -> None:
         self._models: dict[str, ServedModel] = {}
         self._panels: dict[str, ServedPanel] = {}
+        self._named: set[str] = set()  # models that `names` has, and not only a panel
         for name in names:
             folder = find_panel(name)
             if folder is None:
@@ -172,13 +187,15 @@ class Catalog:
 
     def _add_model(self, model: ServedModel, *, is_named: bool) -> None:
         known = self._models.get(model.name)
-        if (known is not None and (is_named or known.folder != model.folder)) or (
-            model.name in self._panels
-        ):
+        is_twice = is_named and model.name in self._named
+        is_other = known is not None and known.folder != model.folder
+        if is_twice or is_other or model.name in self._panels:
             raise InputError(
                 f"two models have the same name, {model.name}; rename a folder", param="model"
             )
         self._models[model.name] = model
+        if is_named:
+            self._named.add(model.name)
 
     def _add_panel(self, files: PanelFiles) -> None:
         for folder in files.reasoners:

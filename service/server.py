@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -51,12 +52,22 @@ class _Server(uvicorn.Server):
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, engine)
         try:
+            _log.info("loading the models; the port opens when they are ready")
             await engine.start()
         except NotReadyError as error:
             if self._draining is not None:
                 return  # a signal came before the workers were ready
             raise InputError(str(error)) from error
         await self.serve()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the port, and say where."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            host, port = self.config.host, self.config.port
+            host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
+            url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+            _log.info("serving; open %s in a browser", url)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -83,6 +94,9 @@ def _check_port(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             param = "host" if isinstance(error, socket.gaierror) else "port"
-            raise InputError(f"cannot listen on {host}:{port}: {error}", param=param) from error
+            advice = "; choose another --port" if error.errno == errno.EADDRINUSE else ""
+            raise InputError(
+                f"cannot listen on {host}:{port}: {error}{advice}", param=param
+            ) from error

@@ -109,14 +109,22 @@ async def _on_bad_body(request: Request, error: RequestValidationError) -> JSONR
     places = [str(p) for p in first["loc"][1:] if str(p) not in _TYPES and _PLACE.fullmatch(str(p))]
     where = f"{'.'.join(places)}: " if places else ""
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "there is no such field; leave it out"
     return error_response(invalid_field(f"{where}{message}", places[0] if places else None))
 
 
-async def _on_http_error(_: Request, error: HTTPException) -> JSONResponse:
+async def _on_http_error(request: Request, error: HTTPException) -> JSONResponse:
     code, message = _HTTP_CODES.get(error.status_code, "bad_request"), str(error.detail)
     if error.status_code == 404:
         known = ", ".join(f"{' '.join(route.methods or ())} {route.path}" for route in _ROUTES)
-        message = f"there is no such endpoint; there are {known}, and GET /docs describes them"
+        message = (
+            f"there is no such endpoint; there are {known}; GET /docs describes them, and GET / is "
+            "a page to try them"
+        )
+    elif error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "GET")
+        message = f"{request.method} is not possible here; use {allowed}"
     response = error_response(invalid_request(message, error.status_code, code))
     response.headers.update(error.headers or {})
     return response

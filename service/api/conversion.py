@@ -303,6 +303,9 @@ def model_out(
             )
             for name, card in model.samplers.items()
         ],
+        default_sampler=model.default_sampler,
+        votes=list(model.format.votes),
+        default_vote=model.format.vote_or_default(None),
         calibrations=[CalibrationOut.model_validate(each) for each in model.calibrations.fitted],
         examples=[ExampleOut.model_validate(each) for each in model.examples],
         limits=limits_out(settings),

@@ -63,7 +63,7 @@ def resolve_model_id(text: str | None, catalog: Catalog, settings: Settings) -> 
 def variants(model: ServedModel, settings: Settings) -> Iterator[VariantOut]:
     """The variants that are listed: the default sampler and one of every other, at usual budgets."""
     budgets = sorted({min(budget, settings.max_budget) for budget in _LISTED_BUDGETS})
-    default = str(model.check_sampler(None))
-    for spec in dict.fromkeys([default, *model.default_samplers()]):
+    own = [] if model.default_sampler is None else [model.default_sampler]
+    for spec in dict.fromkeys([*own, *model.default_samplers()]):
         for budget in budgets:
             yield ModelId(model, spec, budget).out()

@@ -91,6 +91,13 @@ class ModelOut(Out):
     )
     results: dict[str, Any]
     samplers: list[SamplerInfoOut]
+    default_sampler: str | None = Field(
+        None,
+        description="The sampler of a request that names none. Null of a panel, and of a "
+        "model whose own has not been trained yet: a request must then name one.",
+    )
+    votes: list[VoteKind] = Field([], description="The votes that a request may name.")
+    default_vote: VoteKind = Field("majority", description="The vote of a request that names none.")
     calibrations: list[CalibrationOut]
     examples: list[ExampleOut] = Field([], description="Questions that it is known to answer.")
     limits: LimitsOut

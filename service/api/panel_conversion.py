@@ -92,6 +92,9 @@ def panel_out(
         reproducible=reproducible,
         results={},
         samplers=[],
+        default_sampler=None,
+        votes=list(served.votes),
+        default_vote="majority",
         calibrations=[
             CalibrationOut(
                 sampler="panel",

@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import multiprocessing
 import queue
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -31,6 +33,20 @@ def worker_main(connection: Connection, config: WorkerConfig) -> None:
     main(connection, config)
 
 
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in this thread; a process that is started meanwhile inherits that.
+
+    Ctrl-C reaches the whole process group, and a worker that still imports would end with a traceback.
+    """
+    resource_tracker.ensure_running()  # its own start unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class WorkerProcess:
     """A spawned worker. Calls `on_message` for each message, and `on_death` once at its end."""
 
@@ -45,7 +61,8 @@ class WorkerProcess:
         self._loop, self._on_message, self._on_death = loop, on_message, on_death
         self._connection, theirs = _SPAWN.Pipe(duplex=True)
         self._process = _SPAWN.Process(target=main, args=(theirs, config), daemon=True)
-        self._process.start()
+        with _interrupts_blocked():
+            self._process.start()
         theirs.close()
         self._outbox: queue.Queue[RoundTask | None] = queue.Queue()
         try:

@@ -53,6 +53,8 @@ class Tab:
 
 def ask(page: Page, question: str, budget: int = 32) -> None:
     """Fill the form and press the button; the slider's steps are powers of two."""
+    button = page.get_by_role("button", name="Ask", exact=True)
+    expect(button).to_be_enabled()  # the models are there, and have set their defaults
     page.get_by_label("Question", exact=True).fill(question)
     page.get_by_label("Budget", exact=True).fill(str(budget.bit_length() - 1))
-    page.get_by_role("button", name="Ask", exact=True).click()
+    button.click()

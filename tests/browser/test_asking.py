@@ -40,9 +40,11 @@ def test_candidates_grow_as_rounds_arrive_and_the_same_seed_gives_the_same_votes
     expect(page.locator("#answer .facts")).to_contain_text("256 of 256")
     expect(page.locator(".leader")).to_contain_text("not calibrated")
     votes = bars(page)
+    page.get_by_label("Question", exact=True).fill("another one, that is not asked")
     page.get_by_role("button", name="Same again").click()
     expect(page.locator(".note")).to_have_text("✓ same votes as before")
     assert bars(page) == votes
+    expect(page.get_by_label("Seed", exact=True)).to_have_value("")
 
 
 def test_a_worker_that_is_killed_in_between_costs_nothing_but_time(

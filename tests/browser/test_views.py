@@ -22,6 +22,31 @@ pytestmark = pytest.mark.browser
 
 QUESTION = QUESTIONS[0]
 MARKUP = "<img src=x onerror=alert(1)><b>7</b>"
+# A response, but for its answer and candidates.
+RESULT = {
+    "model": "counting",
+    "sampler": "gts",
+    "seed": 1,
+    "budget": 2,
+    "budget_used": 2,
+    "stop_reason": "budget",
+    "confidence": 1,
+    "confidence_kind": "calibrated",
+    "vote": "majority",
+    "timing_ms": {"queue": 1, "prefill": 1, "thoughts": 1, "decode": 1, "total": 4},
+}
+
+
+def fulfil(page: Page, result: dict[str, object]) -> None:
+    """Answer every question of the page with this."""
+
+    def answer(route: Route) -> None:
+        text = json.dumps(result)
+        if json.loads(route.request.post_data or "{}").get("stream"):
+            text = f"event: result\ndata: {text}\n\n"
+        route.fulfill(body=text)
+
+    page.route("**/solve", answer)
 
 
 def see_all(page: Page) -> None:
@@ -68,15 +93,19 @@ def test_thoughts_are_drawn_and_can_be_read_with_the_keyboard(
     expect(plot.locator(".sampled")).to_have_count(16)  # a new question shows its own by itself
 
 
-def test_a_text_reasoner_has_no_thoughts_and_the_page_says_so(
-    server: RunningServer, tab: Tab
-) -> None:
+def test_what_a_text_reasoner_wrote_can_be_read(server: RunningServer, tab: Tab) -> None:
     page = tab.open(server.url)
     page.get_by_label("Model", exact=True).select_option("texting")
     expect(page.get_by_label("Sampler", exact=True)).to_have_value("token:1.0")
     ask(page, QUESTION, budget=4)
     expect(page.get_by_role("button", name="Same again")).to_be_visible()
-    expect(page.locator("#thoughts-hint")).to_contain_text("no latent thoughts")
+    expect(page.locator("#thoughts-hint")).to_contain_text("in 4 trajectories")
+    counts = [
+        re.search(r"(\d+) trajector", text) for text in page.locator("#texts p").all_inner_texts()
+    ]
+    assert sum(int(found[1]) for found in counts if found) == 4
+    assert "include" not in page.locator("#calls").inner_text()
+    expect(page.get_by_role("button", name="See the thoughts")).to_be_hidden()
     page.get_by_role("button", name="Compare", exact=True).click()
     expect(page.locator("#comparison .sampler")).to_have_count(2)
 
@@ -129,17 +158,11 @@ def test_what_a_model_says_is_text_and_never_markup(server: RunningServer, tab: 
     trajectory = {"index": -1, "text": MARKUP, "answer": MARKUP, "logprob": -1, "confidence": 0.4}
     candidate = {"answer": MARKUP, "votes": 2, "share": 1, "confidence": 1, "trajectories": [0]}
     result = {
-        "model": "counting",
+        **RESULT,
         "sampler": MARKUP,
-        "seed": 1,
-        "budget": 2,
-        "budget_used": 2,
         "stop_reason": MARKUP,
         "answer": MARKUP,
-        "confidence": 1,
-        "confidence_kind": "calibrated",
         "candidates": [candidate],
-        "timing_ms": {"queue": 1, "prefill": 1, "thoughts": 1, "decode": 1, "total": 4},
         "paths": {
             "explained": [0.5, 0.2],
             "median": [[0, 0]],
@@ -147,14 +170,7 @@ def test_what_a_model_says_is_text_and_never_markup(server: RunningServer, tab: 
         },
         "readings": [{"index": -1, "thoughts": [[{"token": MARKUP, "probability": 1}]]}],
     }
-
-    def answer(route: Route) -> None:
-        text = json.dumps(result)
-        if json.loads(route.request.post_data or "{}").get("stream"):
-            text = f"event: result\ndata: {text}\n\n"
-        route.fulfill(body=text)
-
-    page.route("**/solve", answer)
+    fulfil(page, result)
     ask(page, MARKUP)
     page.get_by_role("button", name="See the thoughts").click()
     expect(page.locator("#readings td span")).to_have_text(MARKUP.replace(" ", "␣"))
@@ -183,7 +199,8 @@ def test_a_panel_says_who_voted_and_its_members_are_compared(
         for name, text in zip(members, drawn.all_inner_texts(), strict=True):
             assert text.startswith(f"{name}: {voted[name]} trajectories, ")
         assert "undefined" not in page.locator("#calls").inner_text()
-        expect(page.locator("#thoughts-hint")).to_contain_text("duo is a panel")
+        expect(page.locator("#thoughts-hint")).to_contain_text("What the members wrote")
+        expect(page.locator("#texts li").first).to_contain_text(re.compile("counting:gts|texting"))
         page.get_by_role("button", name="Compare", exact=True).click()
         expect(page.locator("#comparison .sampler")).to_have_count(2)
 
@@ -205,4 +222,41 @@ def test_an_unfamiliar_question_is_said_in_words(folder: Path, tab: Tab, tmp_pat
             "unlike those that the model was calibrated"
         )
         expect(page.locator("#answer .facts")).to_contain_text("Questionunlike those")
+        page.get_by_text("Seed, deadline and more").click()
+        page.get_by_label("Give no answer").select_option("below 90% confidence")
+        page.get_by_label("Stop early").select_option("no")
+        ask(page, "Explain which of the seven dwarfs snored loudest", budget=8)
+        expect(page.locator("#winner")).to_have_text("no answer")
+        expect(page.locator(".sure")).to_contain_text("leads, but is less likely right")
         assert serious(page) == []
+
+
+def test_a_model_is_asked_as_it_is_by_default(text_folder: Path, tab: Tab, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(text_folder, tmp_path / "own"))
+    settings = json.loads((own / "reasoner.json").read_text())
+    changed = {**settings, "sampler": "token:0.7", "vote": "checked"}
+    (own / "reasoner.json").write_text(json.dumps(changed))
+    with RunningServer(own) as running:
+        page = tab.open(running.url)
+        ask(page, QUESTION, budget=2)
+        expect(page.locator("#answer .facts")).to_contain_text("Samplertoken:0.7")
+        expect(page.locator("#answer .facts")).to_contain_text("Votetrue equations only")
+        options = page.locator("#vote option").all_inner_texts()
+        assert options[0] == "true equations only (default)"
+        assert "nearest the median thought" not in options
+
+
+def test_unreadable_answers_are_shown_whatever_else_is(server: RunningServer, tab: Tab) -> None:
+    page = tab.open(server.url)
+    cast = [*((str(number), 2) for number in range(12)), (None, 40)]
+    candidates = [
+        {"answer": answer, "votes": votes, "share": votes / 64, "confidence": 0.5}
+        for answer, votes in cast
+    ]
+    fulfil(page, {**RESULT, "answer": "0", "candidates": candidates})
+    ask(page, QUESTION)
+    shown = page.locator(".bars li")
+    expect(shown).to_have_count(12)
+    expect(shown.nth(10)).to_contain_text("unreadable")
+    expect(shown.nth(10)).to_contain_text("40 votes")
+    expect(shown.nth(11)).to_have_text("and 2 more, 4 votes together")

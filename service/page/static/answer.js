@@ -1,6 +1,7 @@
 // Draws the vote while it grows and the answer once it is there.
 
 import { answerText, byId, el, percent, svg } from "./dom.js";
+import { voteText } from "./models.js";
 
 const SHOWN = 10; // candidates; the others are counted in one line
 const REASONS = {
@@ -15,7 +16,10 @@ const PHASES = ["queue", "prefill", "thoughts", "decode"];
 const RING = 2 * Math.PI * 26;
 
 export function showWaiting() {
-  byId("answer").replaceChildren(el("p", { class: "empty" }, "The first trajectories are thinking …"));
+  byId("answer").replaceChildren(
+    el("div", { class: "ghost busy", "aria-hidden": "true" }, el("b", {}, "…"), el("i"), el("i"), el("i")),
+    el("p", { class: "empty" }, "The first trajectories are thinking …"),
+  );
 }
 
 // Draws the candidates of a round event.
@@ -29,7 +33,8 @@ export function showRound(event, view) {
 export function showResult(response, view) {
   const place = frame();
   const winner = response.candidates[0] ?? { answer: null, share: 0 };
-  place.leader.replaceChildren(...leader(winner, confidenceOf(response), view), ...warning(response));
+  const shown = response.stop_reason === "abstained" ? abstained(response, winner, view) : leader(winner, confidenceOf(response), view);
+  place.leader.replaceChildren(...shown, ...warning(response));
   drawBars(place.bars, response.candidates, view);
   place.facts.replaceChildren(...facts(response, view));
 }
@@ -65,10 +70,27 @@ function confidenceOf(response) {
   };
 }
 
+// The confidence is below what was asked for: the leader is named, but not as the answer.
+const abstained = (response, winner, view) => [
+  el("p", { class: "value none hue-none", id: "winner" }, "no answer"),
+  ring(view.palette.of(winner.answer), {
+    ...confidenceOf(response),
+    text: `${answerText(winner.answer)} leads, but is less likely right than was asked for.`,
+  }),
+];
+
 function leader(winner, sure, view) {
   const isNone = winner.answer === null;
   const hue = view.palette.of(winner.answer);
-  const ring = svg(
+  return [
+    el("p", { class: `value ${hue}${isNone ? " none" : ""}`, id: "winner" }, isNone ? "no readable answer" : winner.answer),
+    ring(hue, sure),
+  ];
+}
+
+// A confidence as a part of a ring, with its words beside it.
+function ring(hue, sure) {
+  const drawn = svg(
     "svg",
     { viewBox: "0 0 64 64", class: hue, "aria-hidden": "true" },
     svg("circle", { cx: 32, cy: 32, r: 26, class: "ring-track" }),
@@ -77,20 +99,20 @@ function leader(winner, sure, view) {
       "stroke-dasharray": `${RING * sure.value} ${RING}`,
     }),
   );
-  return [
-    el("p", { class: `value ${hue}${isNone ? " none" : ""}`, id: "winner" }, isNone ? "no readable answer" : winner.answer),
-    el("div", { class: "sure" }, ring, el("div", {}, el("strong", {}, sure.title), el("span", {}, sure.text))),
-  ];
+  return el("div", { class: "sure" }, drawn, el("div", {}, el("strong", {}, sure.title), el("span", {}, sure.text)));
 }
 
 function drawBars(list, candidates, view) {
   const held = new Map([...list.children].map((row) => [row.dataset.answer, row]));
-  const rows = candidates.slice(0, SHOWN).map((candidate) => {
+  // Unreadable ones are last whatever their votes, which should be seen.
+  const isShown = (candidate, place) => place < SHOWN || candidate.answer === null;
+  const rows = candidates.filter(isShown).map((candidate) => {
     const row = held.get(answerText(candidate.answer)) ?? bar(candidate.answer, view);
     const isTrue = view.truth !== null && candidate.answer === view.truth;
+    const isLeftOut = view.vote === "checked" && candidate.share === 0 && candidate.answer !== null;
     row.querySelector(".count").replaceChildren(
       el("b", {}, String(candidate.votes)),
-      ` ${candidate.votes === 1 ? "vote" : "votes"} · ${percent(candidate.share)} `,
+      ` ${candidate.votes === 1 ? "vote" : "votes"} · ${isLeftOut ? "false equation" : percent(candidate.share)} `,
       ...(isTrue ? [el("span", { class: "true" }, "✓ true")] : []),
     );
     row.querySelector(".voters").textContent = voters(candidate.members);
@@ -99,10 +121,10 @@ function drawBars(list, candidates, view) {
     requestAnimationFrame(() => row.querySelector(".bar").style.setProperty("--share", candidate.share));
     return row;
   });
-  const others = candidates.slice(SHOWN);
+  const others = candidates.filter((candidate, place) => !isShown(candidate, place));
   if (others.length) {
     const votes = others.reduce((sum, candidate) => sum + candidate.votes, 0);
-    rows.push(el("li", { class: "rest" }, `and ${others.length} more, ${votes} votes together`));
+    rows.push(el("li", { class: "rest" }, `and ${others.length} more, ${votes} ${votes === 1 ? "vote" : "votes"} together`));
   }
   // Rows that stay are moved only if the order has changed: moving one would end its transition.
   if (rows.some((row, place) => list.children[place] !== row) || list.children.length !== rows.length) {
@@ -129,6 +151,7 @@ function facts(response, view) {
     ["Trajectories", `${response.budget_used} of ${response.budget}`],
     ["Stopped because", REASONS[response.stop_reason] ?? response.stop_reason],
     ...(response.members ? [] : [["Sampler", response.sampler]]),
+    ["Vote", voteText(response.vote)],
     ["Seed", el("code", { id: "used-seed" }, String(response.seed)), again(response, view), view.note],
   ];
   if (typeof response.familiarity === "number") rows.push(["Question", familiarity(response)]);

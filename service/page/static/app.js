@@ -6,10 +6,11 @@ import { showCalls } from "./calls.js";
 import { offerSamplers, watchComparison } from "./compare.js";
 import { answerText, byId, el } from "./dom.js";
 import { clearError, showError } from "./errors.js";
-import { knownTruth, offerModels, readForm, setSeed, watchForm } from "./form.js";
-import { describe, ownModels } from "./models.js";
+import { knownTruth, offerModels, readForm, watchForm } from "./form.js";
+import { describe, isLatent, ownModels, voteOf } from "./models.js";
 import { paletteOf } from "./palette.js";
-import { closeThoughts, offerThoughts } from "./thoughts.js";
+import { showTexts } from "./texts.js";
+import { closeThoughts, offerThoughts, waitForQuestion } from "./thoughts.js";
 
 let chosen = null; // the model
 let running = null; // the AbortController of the question that is being asked
@@ -21,26 +22,35 @@ async function loadModels() {
     offerModels(models, (model) => {
       chosen = model;
       offerSamplers(model);
+      waitForQuestion(model);
       byId("about").textContent = describe(model);
     });
   } catch (error) {
+    byId("loading").textContent = "";
     showError(error, loadModels);
   }
 }
 
-// Asks what the form says, or `body`; `before` is an earlier response that should come again.
-async function ask(body = null, before = null) {
+// What the form says: a request, its model, and the true answer where that is known.
+const readQuestion = () => ({ body: readForm(), model: chosen, truth: knownTruth() });
+
+// Asks what the form says, or a `question` once more; `before` is a response that should come again.
+async function ask(question = null, before = null) {
   running?.abort();
   const own = (running = new AbortController());
   clearError();
   try {
-    const asked = body ?? readForm();
-    const view = { palette: paletteOf(asked.question), truth: knownTruth(), again: sameAgain, note: null };
-    begin(asked);
-    for await (const { name, data } of stream(asked, own.signal)) {
+    const asked = question ?? readQuestion();
+    const { body, model, truth } = asked;
+    const again = (response) => ask({ ...asked, body: { ...body, seed: response.seed } }, response);
+    const view = { palette: paletteOf(body.question), truth, again, note: null, vote: voteOf(body, model) };
+    begin(body);
+    // What a text reasoner wrote comes with the answer; thoughts are traced only if they are looked at.
+    const include = isLatent(model) ? undefined : ["trajectories"];
+    for await (const { name, data } of stream({ ...body, include }, own.signal)) {
       if (name === "round") {
         showRound(data, view);
-        progress(data.budget_used, asked.budget, data.candidates[0]);
+        progress(data.budget_used, body.budget, data.candidates[0]);
       } else {
         view.note = before && el("span", { class: "note" }, isSame(before, data) ? "✓ same votes as before" : "other votes than before");
         finish(asked, data, view);
@@ -62,16 +72,17 @@ async function ask(body = null, before = null) {
   }
 }
 
-function begin(asked) {
+function begin(body) {
   showWaiting();
   closeThoughts();
   byId("call").hidden = true;
   byId("cancel-button").hidden = false;
   byId("progress").hidden = false;
   byId("progress").value = 0;
-  byId("progress-text").textContent = `0 of ${asked.budget} trajectories`;
+  byId("progress-text").textContent = `0 of ${body.budget} trajectories`;
   // On a narrow screen the answer is below the form.
-  byId("answer-title").scrollIntoView({ block: "nearest" });
+  const isBelow = matchMedia("(max-width: 56rem)").matches;
+  byId("answer-title").scrollIntoView({ block: isBelow ? "start" : "nearest" });
 }
 
 function progress(used, budget, leader) {
@@ -79,16 +90,12 @@ function progress(used, budget, leader) {
   byId("progress-text").textContent = `${used} of ${budget} trajectories, ${answerText(leader.answer)} leads`;
 }
 
-function finish(asked, response, view) {
+function finish({ body, model }, response, view) {
   showResult(response, view);
-  byId("progress-text").textContent = `answered: ${answerText(response.answer)}`;
-  showCalls({ ...asked, seed: response.seed });
-  offerThoughts(asked, response, chosen, view.palette);
-}
-
-function sameAgain(response) {
-  setSeed(response.seed);
-  return ask(null, response);
+  byId("progress-text").textContent = response.answer === null ? "no answer" : `answered: ${response.answer}`;
+  showCalls({ ...body, seed: response.seed });
+  if (isLatent(model)) offerThoughts(body, response, view.palette);
+  else showTexts(response, view.palette);
 }
 
 const isSame = (before, after) => JSON.stringify(before.candidates) === JSON.stringify(after.candidates);

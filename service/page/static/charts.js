@@ -8,9 +8,11 @@ const [LEFT, RIGHT, TOP, BOTTOM] = [36, 10, 10, 22];
 // `points` are those of a vote curve: budget, answer, share, majority_correct.
 export function voteChart(points, palette) {
   const height = 150;
-  const inner = [WIDTH - LEFT - RIGHT, height - TOP - BOTTOM];
-  const x = (place) => LEFT + (points.length > 1 ? (inner[0] * place) / (points.length - 1) : inner[0] / 2);
-  const y = (share) => TOP + inner[1] * (1 - share);
+  const tall = height - TOP - BOTTOM;
+  const first = LEFT + 12; // a ring around the first point would cover the numbers of the axis
+  const room = WIDTH - RIGHT - first;
+  const x = (place) => first + (points.length > 1 ? (room * place) / (points.length - 1) : room / 2);
+  const y = (share) => TOP + tall * (1 - share);
   const places = points.map((point, place) => [x(place), y(point.share)]);
   const said = points.map((point) => `${point.budget}: ${answerText(point.answer)} with ${percent(point.share)}`);
   return svg(

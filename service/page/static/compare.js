@@ -5,7 +5,7 @@ import { thoughtChart, voteChart } from "./charts.js";
 import { answerText, byId, el, percent } from "./dom.js";
 import { clearError, showError } from "./errors.js";
 import { knownTruth, readForm } from "./form.js";
-import { comparedByDefault, samplersOf } from "./models.js";
+import { comparedByDefault, isLatent, samplersOf } from "./models.js";
 import { paletteOf } from "./palette.js";
 
 const [FEWEST, MOST] = [2, 4];
@@ -16,10 +16,14 @@ const REGIMES = {
   useful: ["useful", "It goes far enough, and comes closer to the true answer."],
 };
 
+const ESTIMATE = " What a sampler does with a single question is only an estimate of how it explores.";
+
 let running = null;
+let offered = null; // the model
 let isPanel = false; // then every member is measured, with its own sampler
 
 export function offerSamplers(model) {
+  offered = model;
   isPanel = Boolean(model.panel);
   const chosen = new Set(comparedByDefault(model));
   const specs = isPanel ? [] : samplersOf(model).filter((spec) => spec !== "deterministic");
@@ -29,10 +33,11 @@ export function offerSamplers(model) {
       el("label", { class: "chip" }, el("input", { type: "checkbox", value: spec, checked: chosen.has(spec) }), spec),
     ),
   );
+  const usual = isLatent(model) ? 32 : 16; // text takes longer
   const limit = model.limits?.budget ?? BUDGETS.at(-1);
   const budgets = BUDGETS.filter((budget) => budget <= limit);
   byId("compare-budget").replaceChildren(
-    ...budgets.map((budget) => el("option", { value: budget, selected: budget === 32 }, `${budget} trajectories`)),
+    ...budgets.map((budget) => el("option", { value: budget, selected: budget === usual }, `${budget} trajectories`)),
   );
   restrict();
 }
@@ -46,6 +51,7 @@ export function watchComparison() {
     if (truth === null) delete byId("truth").dataset.from;
     else byId("truth").dataset.from = "example";
   });
+  byId("compare-cancel").addEventListener("click", () => running?.abort());
   byId("compare").addEventListener("submit", (event) => {
     event.preventDefault();
     compare();
@@ -66,29 +72,38 @@ async function compare() {
   const own = (running = new AbortController());
   const box = byId("compare-error");
   clearError(box);
+  setBusy(true);
   byId("compare-status").textContent = "The samplers explore …";
   try {
-    const { question, model, seed } = readForm();
+    const model = offered;
+    const { question, seed } = readForm();
     const answer = byId("truth").value.trim() || undefined;
-    const body = { question, model, seed, answer, samplers: isPanel ? undefined : chosenSamplers(), budget: Number(byId("compare-budget").value) };
+    const body = { question, model: model.id, seed, answer, samplers: isPanel ? undefined : chosenSamplers(), budget: Number(byId("compare-budget").value) };
     const found = await diagnose(body, own.signal);
-    show(found, paletteOf(question));
+    show(found, paletteOf(question), isLatent(model));
     byId("compare-status").textContent =
-      `${found.budget} trajectories each, seed ${found.seed}. Without a sampler the answer is ${answerText(found.deterministic_answer)}.`;
+      `${found.budget} trajectories each, seed ${found.seed}. Without a sampler the answer is ${answerText(found.deterministic_answer)}.${found.samplers.some((each) => each.regime) ? ESTIMATE : ""}`;
   } catch (error) {
-    if (own !== running || error.name === "AbortError") return;
-    byId("compare-status").textContent = "";
-    showError(error, compare, box);
+    if (own !== running) return; // another comparison has taken its place
+    byId("compare-status").textContent = error.name === "AbortError" ? "Cancelled." : "";
+    if (error.name !== "AbortError") showError(error, compare, box);
+  } finally {
+    if (own === running) setBusy(false);
   }
 }
 
-function show(found, palette) {
-  const most = (name) => Math.max(0, ...found.samplers.flatMap((each) => each[name] ?? []));
-  const scales = { snr: most("snr"), sigma: most("sigma") };
-  byId("comparison").replaceChildren(...found.samplers.map((each) => card(each, scales, palette)));
+function setBusy(isBusy) {
+  byId("compare-progress").hidden = byId("compare-cancel").hidden = !isBusy;
+  byId("comparison").setAttribute("aria-busy", String(isBusy));
 }
 
-function card(found, scales, palette) {
+function show(found, palette, hasThoughts) {
+  const most = (name) => Math.max(0, ...found.samplers.flatMap((each) => each[name] ?? []));
+  const scales = { snr: most("snr"), sigma: most("sigma") };
+  byId("comparison").replaceChildren(...found.samplers.map((each) => card(each, scales, palette, hasThoughts)));
+}
+
+function card(found, scales, palette, hasThoughts) {
   const last = found.vote_curve.at(-1);
   const [regime, why] = REGIMES[found.regime] ?? [found.regime, ""];
   return el(
@@ -106,7 +121,7 @@ function card(found, scales, palette) {
           el("h4", {}, "Spread σ of each thought"),
           thoughtChart(found.sigma, scales.sigma, "Spread"),
         ]
-      : [el("p", { class: "hint" }, "Not learned: it has no mean and spread of its own for each thought.")]),
+      : hasThoughts ? [el("p", { class: "hint" }, "Not learned: it has no mean and spread of its own for each thought.")] : []),
   );
 }
 

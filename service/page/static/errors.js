@@ -30,7 +30,7 @@ const ADVICE = {
 // The control of each field that the service may find wrong.
 const CONTROLS = {
   question: "question", model: "model", sampler: "sampler", budget: "budget", vote: "vote",
-  stop: "stop", seed: "seed", deadline_ms: "deadline", answer: "truth", samplers: "samplers",
+  stop: "stop", abstain_below: "abstain", seed: "seed", deadline_ms: "deadline", answer: "truth", samplers: "samplers",
 };
 
 let countdown = 0;
@@ -80,4 +80,7 @@ function count(seconds, wait, retry) {
   countdown = setInterval(tell, 250);
 }
 
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/u.test(text) ? "" : "."}`;
+// A sentence that begins with the name of a field keeps it as it is.
+const capital = (text) => (/^\w*_/u.test(text) ? text : `${text.charAt(0).toUpperCase()}${text.slice(1)}`);
+
+const sentence = (text) => `${capital(text)}${/[.!?]$/u.test(text) ? "" : "."}`;

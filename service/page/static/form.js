@@ -1,13 +1,13 @@
 // The question form: fills its controls from a model, and reads them as the body of a POST /solve.
 
 import { byId, el } from "./dom.js";
-import { budgetsOf, isLatent, samplersOf } from "./models.js";
+import { budgetsOf, samplersOf, voteText } from "./models.js";
 
 const CUSTOM = "custom";
 const DEFAULT_BUDGET = 32;
 
 const fields = Object.fromEntries(
-  ["question", "model", "sampler", "custom", "vote", "stop", "budget", "seed", "deadline", "deterministic"].map(
+  ["question", "model", "sampler", "custom", "vote", "stop", "budget", "seed", "deadline", "abstain", "deterministic"].map(
     (id) => [id, byId(id)],
   ),
 );
@@ -22,6 +22,8 @@ export function offerModels(models, onChange) {
   };
   fields.model.onchange = choose;
   choose();
+  byId("ask-button").disabled = false;
+  byId("loading").textContent = "";
 }
 
 function offerModel(model) {
@@ -35,11 +37,13 @@ function offerModel(model) {
   fields.budget.max = budgets.length - 1;
   const closest = budgets.findIndex((budget) => budget >= DEFAULT_BUDGET);
   fields.budget.value = closest < 0 ? budgets.length - 1 : closest;
-  const own = model.panel ? "" : isLatent(model) ? "centroid" : "checked";
-  for (const vote of ["centroid", "checked"]) {
-    byId("vote").querySelector(`[value=${vote}]`).disabled = vote !== own;
-    if (fields.vote.value === vote && vote !== own) fields.vote.value = "";
-  }
+  const [{ value: vote }, usual] = [fields.vote, model.default_vote ?? "majority"];
+  const others = (model.votes ?? []).filter((each) => each !== usual);
+  fields.vote.replaceChildren(
+    el("option", { value: "" }, `${voteText(usual)} (default)`),
+    ...others.map((each) => el("option", { value: each }, voteText(each))),
+  );
+  fields.vote.value = others.includes(vote) ? vote : "";
   fields.deterministic.disabled = Boolean(model.panel);
   offerExamples(model.examples ?? []);
   adjust();
@@ -78,7 +82,8 @@ export function watchForm(onAsk) {
     onAsk();
   });
   fields.question.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) onAsk();
+    const isReady = !byId("ask-button").disabled;
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && isReady) onAsk();
   });
 }
 
@@ -108,13 +113,10 @@ export function readForm() {
   if (fields.deadline.value.trim()) {
     body.deadline_ms = wholeNumber(fields.deadline.value, "deadline_ms", "the deadline");
   }
+  if (fields.abstain.value) body.abstain_below = Number(fields.abstain.value);
   if (fields.deterministic.checked && !fields.deterministic.disabled) body.include_deterministic = true;
   return body;
 }
-
-export const setSeed = (seed) => {
-  fields.seed.value = seed;
-};
 
 function wholeNumber(text, param, name) {
   const value = Number(text.trim());

@@ -11,25 +11,39 @@ export const isLatent = (model) => (model.thoughts ?? 0) > 0;
 const learnedOf = (model) =>
   (model.samplers ?? []).map((sampler) => sampler.spec).sort((a, b) => (b === "gts") - (a === "gts"));
 
+// The model's own default first.
 export function samplersOf(model) {
-  const learned = learnedOf(model);
   const others = isLatent(model)
     ? ["gaussian:1.0", "gaussian:0.5", "dropout:0.1", "dropout:0.5"]
     : ["token:1.0", "token:0.7", "dropout:0.1"];
-  return [...learned, ...others, "deterministic"];
+  return [...new Set([...defaultOf(model), ...learnedOf(model), ...others, "deterministic"])];
 }
+
+const defaultOf = (model) => (model.default_sampler ? [model.default_sampler] : []);
 
 // Two to four specs that show the most when compared.
-export const comparedByDefault = (model) =>
-  isLatent(model)
-    ? [...learnedOf(model).slice(0, 1), "gaussian:1.0", "dropout:0.1"]
-    : ["token:1.0", "dropout:0.1"];
+export const comparedByDefault = (model) => [
+  ...new Set([...defaultOf(model), ...(isLatent(model) ? ["gaussian:1.0", "dropout:0.1"] : ["token:1.0", "dropout:0.1"])]),
+];
 
-// Why a model's thoughts cannot be drawn; null if they can.
-export function whyNoThoughts(model) {
-  if (model.panel) return `${model.id} is a panel: ask one of its members to see thoughts.`;
-  return isLatent(model) ? null : `${model.id} has no latent thoughts to see: it reasons in text.`;
-}
+const VOTES = {
+  majority: "majority",
+  confidence: "weighted by confidence",
+  best: "most confident",
+  centroid: "nearest the median thought",
+  checked: "true equations only",
+};
+
+// The vote of a request. A stop by certainty counts votes, which goes with the majority.
+export const voteOf = ({ vote, stop }, model) => vote ?? (stop?.certainty ? "majority" : model.default_vote);
+
+export const voteText = (vote) => VOTES[vote] ?? vote;
+
+// What can be seen of a model's thoughts before a question is asked.
+export const thoughtsText = (model) =>
+  isLatent(model)
+    ? "Ask a question first: then you can see where each trajectory's thoughts went, and what they say."
+    : "Ask a question first: then you can read what each trajectory wrote.";
 
 // Budgets that the slider offers: powers of two, and the limit.
 export function budgetsOf(model) {

@@ -3,7 +3,7 @@
 import { solve } from "./api.js";
 import { answerText, byId, el } from "./dom.js";
 import { clearError, showError } from "./errors.js";
-import { whyNoThoughts } from "./models.js";
+import { thoughtsText } from "./models.js";
 import { PathPlot } from "./paths.js";
 import { readingTable } from "./readings.js";
 
@@ -14,19 +14,21 @@ let asked = 0;
 
 export function closeThoughts() {
   asked += 1;
-  byId("thoughts").hidden = byId("thoughts-button").hidden = true;
-  byId("thoughts-hint").textContent = HINT;
+  byId("thoughts").hidden = byId("thoughts-button").hidden = byId("texts").hidden = true;
+  byId("thoughts-hint").textContent = "They can be seen once the question is answered.";
   clearError(byId("thoughts-error"));
 }
 
+// Says what a model that was just chosen will show; what an earlier question showed stays.
+export function waitForQuestion(model) {
+  const isFree = ["thoughts", "thoughts-button", "texts"].every((id) => byId(id).hidden);
+  if (isFree) byId("thoughts-hint").textContent = thoughtsText(model);
+}
+
 // Offers the thoughts of a response; `question` is the body that was asked.
-export function offerThoughts(question, response, model, palette) {
+export function offerThoughts(question, response, palette) {
   closeThoughts();
-  const why = whyNoThoughts(model);
-  if (why !== null) {
-    byId("thoughts-hint").textContent = why;
-    return;
-  }
+  byId("thoughts-hint").textContent = HINT;
   const button = byId("thoughts-button");
   const open = () => load(question, response, palette, open);
   button.onclick = open;
@@ -37,7 +39,7 @@ export function offerThoughts(question, response, model, palette) {
 async function load(question, response, palette, again) {
   wasOpened = true;
   const own = (asked += 1);
-  const { stop, deadline_ms, ...rest } = question;
+  const { stop, deadline_ms, abstain_below, ...rest } = question;
   const budget = response.budget === 1 ? 1 : Math.max(2, Math.min(response.budget_used, MOST));
   byId("thoughts-button").hidden = true;
   byId("thoughts-hint").textContent = "The same trajectories think once more, and are watched …";

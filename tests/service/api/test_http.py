@@ -3,13 +3,20 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from latent.calibration import Calibrations
+from latent.folders import read_format
+from service.api.conversion import model_out
 from service.api.diagnose_schemas import DiagnoseResponse
+from service.api.model_ids import variants
 from service.api.schemas import SolveResponse
+from service.models import ServedModel
+from service.settings import Settings
 from tests.reasoners import QUESTIONS
 from tests.service.server import RunningServer
 
@@ -172,6 +179,19 @@ def test_a_text_reasoner_is_served_beside_it(http: httpx.Client) -> None:
     assert all(model["parent"] for model in listed["data"][2:]), "the models come before variants"
     assert listed["data"][0]["samplers"][0]["spec"] == "gts"
     assert listed["data"][0]["limits"]["budget"] == 256
+    latent, text = listed["data"][:2]
+    assert (latent["default_sampler"], latent["default_vote"]) == ("gts", "majority")
+    assert text["default_sampler"] == "token:1.0"
+    assert "centroid" in latent["votes"]
+    assert "checked" in text["votes"]
+
+
+def test_a_reasoner_without_a_trained_sampler_is_listed_with_those_it_has(folder: Path) -> None:
+    own = ServedModel("bare", folder, read_format(folder), 32, "f" * 64, {}, Calibrations("f" * 64))
+    assert model_out(own, Settings(), None).default_sampler is None
+    listed = [variant.id for variant in variants(own, Settings())]
+    assert listed[0] == "bare@dropout:0.1:8"
+    assert not any("@gts" in each for each in listed)
 
 
 def read_events(http: httpx.Client, **body: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -306,6 +326,18 @@ def test_unknown_paths_and_methods_have_the_same_shape(http: httpx.Client) -> No
     assert wrong.status_code == 405
     assert wrong.json()["error"]["code"] == "method_not_allowed"
     assert wrong.headers["allow"] == "POST"
+    assert wrong.json()["error"]["message"] == "GET is not possible here; use POST"
+    assert "GET / is a page" in unknown["message"]
+
+
+def test_an_unknown_field_is_named(http: httpx.Client) -> None:
+    refused = http.post("/solve", json={"question": QUESTION, "budgets": 8})
+    assert refused.status_code == 422
+    error = refused.json()["error"]
+    assert (error["param"], error["message"]) == (
+        "budgets",
+        "budgets: there is no such field; leave it out",
+    )
 
 
 def test_a_request_id_is_taken_or_made_echoed_and_logged(

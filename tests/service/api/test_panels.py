@@ -181,6 +181,16 @@ def test_what_a_panel_cannot_do_is_refused(
     assert (answer.status_code, answer.json()["error"]["message"].count(said)) == (status, 1)
 
 
+def test_a_member_may_be_named_before_or_after_its_panel(panel: Path) -> None:
+    member = str(panel.parent / "counting")
+    for names in ([member, str(panel)], [str(panel), member]):
+        catalog = Catalog(names)
+        assert {model.name for model in catalog.all()} >= {"counting"}
+        assert [one.name for one in catalog.panels()] == [panel.name]
+    with pytest.raises(InputError, match="same name"):
+        Catalog([member, str(panel), member])
+
+
 def test_bad_panels_stop_the_start(panel: Path) -> None:
     place = str(panel.parent / "counting")
     for words, said in (

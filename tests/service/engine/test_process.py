@@ -17,6 +17,8 @@ def worker(connection: Connection, config: WorkerConfig) -> None:
     """End as the device's name says, or echo rounds."""
     if config.device.startswith("SIG"):
         os.kill(os.getpid(), signal.Signals[config.device])
+    if config.device == "blocked":  # whether Ctrl-C would reach it before it has ignored that
+        connection.send(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     if config.device.isdigit():
         sys.exit(int(config.device))
     while True:
@@ -60,3 +62,8 @@ def test_a_death_is_reported_with_its_signal_or_exit_code(device: str, reason: s
 
 def test_a_worker_is_sent_rounds_and_ends_when_killed() -> None:
     assert run("echo", is_killed=True) == ("killed by SIGKILL", [ROUND])
+
+
+def test_ctrl_c_does_not_reach_a_worker_that_starts() -> None:
+    assert run("blocked")[1] == [True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
