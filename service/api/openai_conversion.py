@@ -36,6 +36,7 @@ from service.api.schemas import (
 )
 from service.api.streaming import HEARTBEAT, Progress
 from service.errors import ServiceError
+from service.models import ServedModel, ServedPanel
 
 __all__ = ["Completion", "question_of", "solve_request"]
 
@@ -75,7 +76,9 @@ def solve_request(
     best_of = body.best_of if isinstance(body, CompletionRequest) else None
     if body.wants_logprobs or body.token_limit is not None:
         fields["include"] = list({*body.include, "tokens"})
-    fields["sampler"] = body.sampler or model_id.sampler
+    fields["sampler"] = _sampler_at(
+        body.temperature, body.sampler or model_id.sampler, model_id.model
+    )
     fields["budget"] = body.budget or best_of or model_id.budget
     return SolveRequest(
         question=question,
@@ -84,6 +87,28 @@ def solve_request(
         stream=bool(body.stream),
         **fields,
     )
+
+
+def _sampler_at(
+    temperature: float | None, sampler: str | None, model: ServedModel | ServedPanel
+) -> str | None:
+    """The sampler that a temperature stands for; a temperature of 1 leaves the model's own."""
+    if temperature is None or temperature == 1:
+        return sampler
+    if sampler is not None:
+        raise InputError(
+            f"temperature: the sampler {sampler} has its own scale; leave one of the two out",
+            param="temperature",
+        )
+    own = None if isinstance(model, ServedPanel) else model.default_sampler
+    if own is None:
+        raise InputError(
+            f"temperature: {model.name} has no sampler of its own to scale; leave it out",
+            param="temperature",
+        )
+    if temperature == 0:
+        return "deterministic"
+    return f"token:{temperature}" if own.startswith("token") else f"{own}@{temperature}"
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,15 @@ class _OpenAIRequest(SolveFields):
         "finish_reason `length`.",
     )
 
-    temperature: Annotated[float | None, _refused(_SAMPLER, 1.0)] = None
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        le=2,
+        strict=True,
+        description="1, or absent: the model's own sampler. 0: the deterministic trajectory. Another "
+        "value: of a text reasoner `token` at that temperature, of a latent one its learned sampler "
+        "with σ multiplied by it. Not beside a sampler.",
+    )
     top_p: Annotated[float | None, _refused(_SAMPLER, 1.0)] = None
     frequency_penalty: Annotated[float | None, _refused(_ONE_NUMBER, 0.0)] = None
     presence_penalty: Annotated[float | None, _refused(_ONE_NUMBER, 0.0)] = None

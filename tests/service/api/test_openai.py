@@ -227,7 +227,8 @@ USER = {"role": "user", "content": QUESTION}
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"modalities": ["text", "audio"]}, "modalities"),
-        ({"temperature": 0}, "temperature"),
+        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": 0.5, "sampler": "dropout:0.1"}, "temperature"),
         ({"top_p": 0.9}, "top_p"),
         ({"presence_penalty": 1}, "presence_penalty"),
         ({"logit_bias": {"50256": -100}}, "logit_bias"),
@@ -272,6 +273,25 @@ def test_what_a_completion_cannot_do_is_refused_by_name(
     answer = http.post(TEXT, json={"prompt": QUESTION, **fields})
     assert answer.status_code == 422, answer.text
     assert answer.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("model", "temperature", "sampler"),
+    [
+        ("counting", 0, "deterministic"),
+        ("counting", 0.5, "gts@0.5"),
+        ("texting", 0.5, "token:0.5"),
+        ("texting", 0, "deterministic"),
+    ],
+)
+def test_a_temperature_scales_the_models_own_sampler(
+    http: httpx.Client, model: str, temperature: float, sampler: str
+) -> None:
+    body = {"model": model, "messages": [USER], "seed": 3, "budget": 4}
+    heated = http.post(CHAT, json={**body, "temperature": temperature}).json()
+    named = http.post(CHAT, json={**body, "sampler": sampler}).json()
+    assert heated["gts"]["sampler"] == sampler
+    assert heated["choices"] == named["choices"]
 
 
 def test_what_changes_nothing_is_taken(http: httpx.Client) -> None:

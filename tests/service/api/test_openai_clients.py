@@ -95,8 +95,8 @@ def test_errors_are_the_clients_own(server: RunningServer) -> None:
             create(model="gpt-4o", messages=MESSAGES)
         assert missing.value.code == "model_not_found"
         with pytest.raises(openai.UnprocessableEntityError) as refused:
-            create(model="counting", messages=MESSAGES, temperature=0.2)
-        assert refused.value.param == "temperature"
+            create(model="counting", messages=MESSAGES, top_p=0.2)
+        assert refused.value.param == "top_p"
         long: Any = [{"role": "user", "content": "word " * 400}]
         with pytest.raises(openai.APIError, match="too long"):
             list(create(model="counting", messages=long, stream=True))
