@@ -167,6 +167,7 @@ def cot(
 def _stored_dtype(text: str) -> "torch.dtype":
     """Parse --dtype; auto is fp32. Storing needs no CPU that can compute in it."""
     from latent.device import parse_dtype
+    from latent.errors import InputError
 
     if text == "int8":
         raise InputError(

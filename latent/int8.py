@@ -33,8 +33,10 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-# Layers with fewer weights stay as they are: rounding their inputs takes longer than int8 saves.
-MIN_WEIGHTS = 2**17
+# Decoders narrower than this stay as they are but for layers of so many weights: rounding the inputs of
+# small layers takes longer than int8 saves (measured at 16 and 32 rows, docs/operations.md).
+_MIN_WIDTH = 384
+_MIN_WEIGHTS = 2**18
 
 _LEVELS = 127  # −128 is not used, so that the range is symmetric
 _SMALLEST = 1e-30  # rows and channels of zeros get a scale all the same
@@ -107,36 +109,39 @@ def quantise_rows(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (values * (_LEVELS / largest)).round_().to(torch.int8), largest / _LEVELS
 
 
-def quantise_(model: PreTrainedModel) -> None:
-    """Turn a decoder's large linear layers and its head to int8, and its token embedding to fp16.
+def quantise_(model: PreTrainedModel) -> bool:
+    """Turn a decoder's linear layers and its head to int8 and its token embedding to fp16, if large.
 
-    In place, and one after the other, so that each fp32 weight is freed before the next is rounded.
+    Returns whether any was. In place, and one after the other, so that each fp32 weight is freed before
+    the next is rounded.
     """
     quantiser = RowQuantiser()
     embedding = model.get_input_embeddings()
-    found = changed = 0
+    is_wide = model.config.hidden_size >= _MIN_WIDTH
+    is_changed = False
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if not isinstance(layer, nn.Linear | Conv1D) and layer is not embedding:
                 continue
             weight = cast(torch.Tensor, layer.weight)
-            is_large = weight.numel() >= MIN_WEIGHTS
+            if not is_wide and weight.numel() < _MIN_WEIGHTS:
+                continue
             if layer is embedding:
-                if is_large and weight.abs().amax() <= torch.finfo(torch.float16).max:
+                if weight.abs().amax() <= torch.finfo(torch.float16).max:
                     setattr(parent, name, HalfEmbedding(weight))
                 continue
-            found += 1
-            if is_large:
-                rows = weight.t() if isinstance(layer, Conv1D) else weight
-                bias = cast(torch.Tensor | None, layer.bias)
-                setattr(parent, name, Int8Linear(rows, bias, quantiser))
-                changed += 1
-    _log.info("int8: %d of %d linear layers; smaller ones stay fp32", changed, found)
-    if changed and not is_int8_fast():
+            rows = weight.t() if isinstance(layer, Conv1D) else weight
+            bias = cast(torch.Tensor | None, layer.bias)
+            setattr(parent, name, Int8Linear(rows, bias, quantiser))
+            is_changed = True
+    if not is_changed:
+        _log.warning("the decoder stays fp32: its layers are so small that int8 would be slower")
+    elif not is_int8_fast():
         _log.warning(
             "int8 products are not faster than fp32 ones on this CPU (no VNNI instructions, or none "
             "that torch uses): results are the same as elsewhere, but --dtype fp32 takes less time"
         )
+    return is_changed
 
 
 @cache
@@ -168,8 +173,8 @@ def is_int8_fast() -> bool:
 
 def fp32_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Exact product of int8 matrices (m, k) and (k, n), int32, in fp32 pieces that do not round."""
-    parts = zip(left.split(_EXACT_IN_FP32, dim=1), right.split(_EXACT_IN_FP32), strict=True)
-    sums = [(one.float() @ other.float()).int() for one, other in parts]
+    pieces = [slice(at, at + _EXACT_IN_FP32) for at in range(0, left.shape[1], _EXACT_IN_FP32)]
+    sums = [(left[:, piece].float() @ right[piece].float()).int() for piece in pieces]
     return torch.stack(sums).sum(0, dtype=torch.int32) if len(sums) > 1 else sums[0]
 
 

@@ -83,9 +83,7 @@ class Reasoner:
         _fuse_gelu(model)
         parts = [model] if projection is None else [model, projection]
         self.parameter_count = sum(p.numel() for part in parts for p in part.parameters())
-        self.is_int8 = is_int8
-        if is_int8:
-            quantise_(model)
+        self.is_int8 = is_int8 and quantise_(model)
         self._decoder: Any = model.base_model
         self._head: Any = self._model.get_output_embeddings()
         self._embedding: Any = model.get_input_embeddings()

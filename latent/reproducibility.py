@@ -88,9 +88,7 @@ def _circumstances(reasoner: "Reasoner") -> str:
         torch.get_num_threads(),
         torch.__config__.show(),  # its version, its libraries and the instructions that it uses
         _cpu(),
-        sorted(
-            item for item in os.environ.items() if item[0].startswith(_KERNEL_SETTINGS)
-        ),
+        sorted(item for item in os.environ.items() if item[0].startswith(_KERNEL_SETTINGS)),
     )
     digest.update(json.dumps(facts).encode())
     return digest.hexdigest()
