@@ -34,7 +34,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 # Decoders narrower than this stay as they are but for layers of so many weights: rounding the inputs of
-# small layers takes longer than int8 saves (measured at 16 and 32 rows, docs/operations.md).
+# small layers takes longer than int8 saves (docs/operations.md has the figures).
 _MIN_WIDTH = 384
 _MIN_WEIGHTS = 2**18
 
@@ -135,7 +135,9 @@ def quantise_(model: PreTrainedModel) -> bool:
             setattr(parent, name, Int8Linear(rows, bias, quantiser))
             is_changed = True
     if not is_changed:
-        _log.warning("the decoder stays fp32: its layers are so small that int8 would be slower")
+        _log.warning(
+            "a decoder of width %d stays fp32: int8 would be slower", model.config.hidden_size
+        )
     elif not is_int8_fast():
         _log.warning(
             "int8 products are not faster than fp32 ones on this CPU (no VNNI instructions, or none "

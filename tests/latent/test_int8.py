@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, LlamaConfig
 
+from cli.import_ import _stored_dtype
 from latent import int8
 from latent.device import resolve_dtype
 from latent.errors import InputError, UnsupportedError
@@ -184,6 +185,11 @@ def test_int8_is_for_cpus() -> None:
     assert resolve_dtype("int8", torch.device("cpu")) == torch.int8
     with pytest.raises(InputError, match="int8 is for CPUs; use bf16 on cuda"):
         resolve_dtype("int8", torch.device("cuda"))
+
+
+def test_nothing_is_stored_in_int8() -> None:
+    with pytest.raises(InputError, match="import them in fp32 and serve them with --dtype int8"):
+        _stored_dtype("int8")
 
 
 def test_samplers_are_not_trained_on_an_int8_reasoner() -> None:

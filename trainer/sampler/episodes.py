@@ -76,7 +76,8 @@ class ReasonerEnvironment:
             )
         if reasoner.is_int8:
             raise UnsupportedError(
-                f"samplers are not trained on int8; load it in fp32: {reasoner.name}", param="dtype"
+                f"{reasoner.name} is loaded in int8, and samplers are trained in fp32; load it in fp32",
+                param="dtype",
             )
         self._reasoner = reasoner
         self._sites = reasoner.format.thoughts if sites is None else sites
