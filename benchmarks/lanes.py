@@ -4,7 +4,8 @@
 
 (a) one trajectory at a time, each with its own KV cache; (b) the prompt's KV cache repeated N times and
 the N trajectories as a batch, through transformers' own sdpa decoder; (c) the bare matrix products that
-any implementation must do. All draw the same Gaussian noise, do K = 6 thoughts and decode 6 tokens.
+any implementation must do, in fp32. All draw the same Gaussian noise, do K = 6 thoughts and decode 6
+tokens. `lanes/int8` is the time in fp32 over that of the same lanes with int8 products.
 """
 
 import argparse
@@ -53,7 +54,9 @@ class Contest:
             end_id=50258,
             max_answer_tokens=ANSWER,
         )
+        rounded = copy.deepcopy(model)
         self.reasoner = Reasoner(format, model, tokenizer=_NoText())  # type: ignore[arg-type]
+        self.int8_reasoner = Reasoner(format, rounded, tokenizer=_NoText(), is_int8=True)  # type: ignore[arg-type]
         self.sampler = Sampler(SamplerSpec.parse("gaussian:0.1"))
         self.prompt = tuple(torch.randint(0, 50257, (PROMPT,)).tolist())
 
@@ -64,8 +67,15 @@ class Contest:
 
     def lanes(self, n: int) -> list[list[int]]:
         """Run ours."""
+        return self._lanes(self.reasoner, n)
+
+    def int8(self, n: int) -> list[list[int]]:
+        """Run ours with int8 products."""
+        return self._lanes(self.int8_reasoner, n)
+
+    def _lanes(self, reasoner: Reasoner, n: int) -> list[list[int]]:
         asks = [Ask(self.prompt, seed=1, indices=tuple(range(n)))]
-        done = rollout(self.reasoner, self.sampler, asks)[0]
+        done = rollout(reasoner, self.sampler, asks)[0]
         return [list(trajectory.tokens) for trajectory in done.trajectories]
 
     def repeated(self, n: int, first: int = 0) -> list[list[int]]:
@@ -156,24 +166,28 @@ def main() -> None:
     assert contest.lanes(4) == contest.repeated(4), "the contestants must agree on every token"
     contestants = (
         contest.lanes,
+        contest.int8,
         contest.unpadded,
         contest.single,
         contest.repeated,
         contest.products,
     )
-    print("   N   lanes s  (a)/lanes  (b)/lanes  lanes/(c)  lanes/unpadded  prompt KV MiB")
+    print(
+        "   N   lanes s  (a)/lanes  (b)/lanes  lanes/(c)  lanes/int8  lanes/unpadded  prompt KV MiB"
+    )
     for n in (int(text) for text in options.budgets.split(",")):
         times: dict[str, list[float]] = {run.__name__: [] for run in contestants}
         for _ in range(options.repeats):
             for run in contestants:
                 times[run.__name__].append(_seconds(run, n))
-        ours, unpadded, alone, batch, bare = (
+        ours, int8, unpadded, alone, batch, bare = (
             statistics.median(values) for values in times.values()
         )
         alone *= n / min(n, SINGLE_SHARE)
         prefix = contest.reasoner.prefill([contest.prompt])[0]
         print(
             f"{n:4d} {ours:9.3f} {alone / ours:9.2f}x {batch / ours:9.2f}x {ours / bare:9.2f}x"
+            f" {ours / int8:10.2f}x"
             f" {ours / unpadded:14.2f}x"
             f" {prefix.nbytes / 2**20:13.1f}"
         )

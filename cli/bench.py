@@ -112,7 +112,12 @@ def _peak(reasoner: "Reasoner") -> float:
     """Operations per second of a square matrix product, in the decoder's precision."""
     import torch
 
+    from latent.int8 import exact_product
+
     size = 2048
+    if reasoner.is_int8:
+        numbers, product = torch.ones(size, size, dtype=torch.int8), exact_product()
+        return 2.0 * size**3 / _median(lambda: product(numbers, numbers), 3, reasoner)
     matrix = torch.ones(size, size, device=reasoner.device, dtype=reasoner.dtype)
     return 2.0 * size**3 / _median(lambda: matrix @ matrix, 3, reasoner)
 
@@ -152,7 +157,7 @@ def _about(reasoner: "Reasoner", sampler: "Sampler", peak: float) -> dict[str, A
         "sampler": str(sampler.spec),
         "device": str(device),
         "device_name": f"{name} {capability}" if capability else name,
-        "dtype": str(reasoner.dtype).removeprefix("torch."),
+        "dtype": reasoner.precision,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "peak_operations_per_second": peak,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Json, ModelOrPanel, Threads
+from cli.options import Dtype, Json, ModelOrPanel, Threads
 from latent.zoo import DEFAULT_LATENT_MODEL
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def evaluate_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the trajectories and of the bootstrap.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "cpu",
+    dtype: Dtype = "auto",
     threads: Threads = None,
     lanes: Annotated[int, typer.Option(help="How many trajectories run at a time.")] = 512,
     as_json: Json = False,
@@ -74,6 +75,7 @@ def evaluate_command(
         limit=limit,
         seed=seed,
         device=device,
+        dtype=dtype,
         threads=threads,
         lanes=lanes,
     )

@@ -167,7 +167,13 @@ def cot(
 def _stored_dtype(text: str) -> "torch.dtype":
     """Parse --dtype; auto is fp32. Storing needs no CPU that can compute in it."""
     from latent.device import parse_dtype
+    from latent.errors import InputError
 
+    if text == "int8":
+        raise InputError(
+            "weights are not stored in int8; import them in fp32 and serve them with --dtype int8",
+            param="dtype",
+        )
     return parse_dtype("fp32" if text == "auto" else text)
 
 

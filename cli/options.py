@@ -64,7 +64,7 @@ ModelOrPanel = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")]
-Dtype = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 or fp64; auto is bf16 on CUDA.")]
+Dtype = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp64, or int8 on a CPU.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
 Url = Annotated[
     str | None,

@@ -21,8 +21,8 @@ __all__ = ["load", "load_panel"]
 def load(model: str, *, device: str = "auto", dtype: str = "auto") -> "Reasoner":
     """Load an embedded reasoner by its name, or a reasoner folder.
 
-    `device` is auto, cpu, cuda or cuda:0; `dtype` is auto (bf16 on CUDA, else fp32), fp32, bf16, fp16
-    or fp64.
+    `device` is auto, cpu, cuda or cuda:0; `dtype` is auto (bf16 on CUDA, else fp32), fp32, bf16,
+    fp16, fp64 or, on a CPU, int8.
     """
     from latent.device import resolve_device, resolve_dtype
     from latent.store import load_reasoner

@@ -16,6 +16,7 @@ _DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
     "fp64": torch.float64,
+    "int8": torch.int8,
 }
 
 
@@ -38,10 +39,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def resolve_dtype(text: str, device: torch.device) -> torch.dtype:
-    """Turn auto, fp32, bf16, fp16 or fp64 into a dtype; auto is bf16 on CUDA and fp32 elsewhere."""
+    """Turn auto, fp32, bf16, fp16, fp64 or int8 into a dtype; auto is bf16 on CUDA, fp32 elsewhere."""
     if text == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     dtype = parse_dtype(text)
+    if text == "int8" and device.type != "cpu":
+        raise InputError(f"int8 is for CPUs; use bf16 on {device.type}", param="dtype")
     if device.type == "cpu" and text in ("bf16", "fp16"):
         failure = _try_product(dtype)
         if failure:
@@ -53,7 +56,7 @@ def resolve_dtype(text: str, device: torch.device) -> torch.dtype:
 
 
 def parse_dtype(text: str) -> torch.dtype:
-    """Turn fp32, bf16, fp16 or fp64 into a dtype, without asking whether the device can use it."""
+    """Turn fp32, bf16, fp16, fp64 or int8 into a dtype, without asking whether the device can use it."""
     if text not in _DTYPES:
         raise InputError(f"unknown dtype {text!r}; use {', '.join(_DTYPES)}", param="dtype")
     return _DTYPES[text]

@@ -20,6 +20,7 @@ from latent.dropout import DropoutMasks, DropoutSites, default_sites
 from latent.errors import InputError, UnsupportedError
 from latent.folders import DEFAULT_SAMPLER
 from latent.format import ReasonerFormat
+from latent.int8 import quantise_
 from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
 from latent.regimes import Thresholds, load_thresholds
@@ -69,6 +70,7 @@ class Reasoner:
         name: str = "unnamed",
         fingerprint: str = "",
         folder: Path | None = None,
+        is_int8: bool = False,
     ) -> None:
         check_decoder(model)
         self.format = format
@@ -81,6 +83,9 @@ class Reasoner:
         self._learned: dict[str, Sampler] = {}
         self._model: Any = model.requires_grad_(False).train(False)
         _fuse_gelu(model)
+        parts = [model] if projection is None else [model, projection]
+        self.parameter_count = sum(p.numel() for part in parts for p in part.parameters())
+        self.is_int8 = is_int8 and quantise_(model)
         self._decoder: Any = model.base_model
         self._head: Any = self._model.get_output_embeddings()
         self._embedding: Any = model.get_input_embeddings()
@@ -119,19 +124,18 @@ class Reasoner:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the decoder computes in."""
-        return self._head.weight.dtype  # type: ignore[no-any-return]
+        """What states, keys and values are in; with int8 products too, they are fp32."""
+        return torch.float32 if self.is_int8 else self._head.weight.dtype
+
+    @property
+    def precision(self) -> str:
+        """What the decoder's products are computed in, such as float32 or int8."""
+        return "int8" if self.is_int8 else str(self.dtype).removeprefix("torch.")
 
     @property
     def compute_dtype(self) -> torch.dtype:
         """What samplers and log-probabilities are computed in: at least float32."""
         return torch.promote_types(self.dtype, torch.float32)
-
-    @property
-    def parameter_count(self) -> int:
-        """Decoder and projection together."""
-        parts = (self._model, self._feedback)
-        return sum(p.numel() for part in parts for p in part.parameters())
 
     @property
     def layer_count(self) -> int:

@@ -44,6 +44,7 @@ _LARGE_PARAMETERS = 50_000_000
 _LARGE_OTHERS, _LARGE_BUDGETS = ((2, 1), (13, 2), (31, 8, 1)), (16,)
 _PROMPT_LENGTHS = ((11, 5, 16), (45, 33, 40))  # of two length buckets
 _STEPS = 2
+_KERNEL_SETTINGS = ("ATEN_", "MKL_", "DNNL_", "ONEDNN_")  # environment variables
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,11 @@ def _circumstances(reasoner: "Reasoner") -> str:
         digest.update(source.read_bytes())
     facts = (
         reasoner.fingerprint,
-        str(reasoner.dtype),
+        reasoner.precision,
         torch.get_num_threads(),
         torch.__config__.show(),  # its version, its libraries and the instructions that it uses
         _cpu(),
-        sorted(
-            item for item in os.environ.items() if item[0].startswith(("ATEN_", "MKL_", "DNNL_"))
-        ),
+        sorted(item for item in os.environ.items() if item[0].startswith(_KERNEL_SETTINGS)),
     )
     digest.update(json.dumps(facts).encode())
     return digest.hexdigest()

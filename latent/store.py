@@ -71,11 +71,17 @@ def load_reasoner(
     dtype: torch.dtype = torch.float32,
     known_fingerprint: str | None = None,
 ) -> Reasoner:
-    """Load a reasoner folder; missing or extra weights are errors. Hashes it unless that was done."""
+    """Load a reasoner folder; missing or extra weights are errors. Hashes it unless that was done.
+
+    `torch.int8` is for CPUs: the decoder is loaded in fp32 and rounded (see `latent.int8`).
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise NotFoundError(f"no reasoner folder at {folder}", param="model")
     format = read_format(folder)
+    is_int8 = dtype == torch.int8
+    if is_int8:
+        dtype = torch.float32
     model = load_decoder(folder, dtype, format.base)
     tokenizer = load_tokenizer(folder)
     _check_fit(folder, format, model, tokenizer)
@@ -91,6 +97,7 @@ def load_reasoner(
         name=name or folder.name,
         fingerprint=known_fingerprint or fingerprint(folder),
         folder=folder,
+        is_int8=is_int8,
     )
 
 

@@ -39,7 +39,7 @@ class Settings(BaseModel):
     devices: tuple[str, ...] = Field(
         ("auto",), min_length=1, description="auto, cpu, cuda or cuda:1; one worker for each."
     )
-    dtype: str = Field("auto", description="auto, fp32, bf16, fp16 or fp64.")
+    dtype: str = Field("auto", description="auto, fp32, bf16, fp16, fp64, or int8 on a CPU.")
     threads: int = Field(
         max((os.cpu_count() or 2) - 1, 1),
         ge=1,

@@ -6,6 +6,7 @@ equality holds for nothing.
 
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -18,6 +19,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+import latent.int8
 from latent.format import Projection, PromptFormat, ReasonerFormat
 from latent.lanes import ATTENTION_NAME
 from latent.reasoner import ProjectionMLP, Reasoner
@@ -121,18 +123,21 @@ def make_reasoner(
     dtype: torch.dtype = torch.float64,
     config: PreTrainedConfig | None = None,
     seed: int = 0,
+    is_int8: bool = False,
     **changes: Any,
 ) -> Reasoner:
-    """Make a random reasoner; `changes` go to its format."""
+    """Make a random reasoner; `changes` go to its format. All layers are int8, if any, however small."""
     model = random_model(config or CONFIGS[architecture](), dtype, seed)
     projection = ProjectionMLP(model.config.hidden_size, 24).to(dtype) if kind == "codi" else None
-    return Reasoner(
-        reasoner_format(kind, **changes),
-        model,
-        tokenizer(),
-        projection,
-        name=f"{kind}-{architecture}",
-    )
+    with patch.object(latent.int8, "_MIN_WIDTH", 0):
+        return Reasoner(
+            reasoner_format(kind, **changes),
+            model,
+            tokenizer(),
+            projection,
+            name=f"{kind}-{architecture}",
+            is_int8=is_int8,
+        )
 
 
 def make_counting_reasoner(

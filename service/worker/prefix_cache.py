@@ -49,4 +49,4 @@ class PrefixCache:
 
     @staticmethod
     def _key(reasoner: Reasoner, prompt: tuple[int, ...]) -> Key:
-        return reasoner.fingerprint, str(reasoner.dtype), prompt
+        return reasoner.fingerprint, reasoner.precision, prompt

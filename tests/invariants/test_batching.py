@@ -39,9 +39,10 @@ def assert_same(
 
 
 @pytest.mark.parametrize("spec", SAMPLERS)
+@pytest.mark.parametrize("is_int8", [False, True], ids=["fp32", "int8"])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-def test_a_budget_of_8_is_a_prefix_of_64(architecture: str, spec: str) -> None:
-    reasoner = make_reasoner("coconut", architecture, dtype=torch.float32)
+def test_a_budget_of_8_is_a_prefix_of_64(architecture: str, is_int8: bool, spec: str) -> None:
+    reasoner = make_reasoner("coconut", architecture, dtype=torch.float32, is_int8=is_int8)
     small = solo(reasoner, spec, QUESTIONS[0], 8)
     large = solo(reasoner, spec, QUESTIONS[0], 64)
     assert_same(reasoner, small.trajectories, large.trajectories[:8])
@@ -49,9 +50,10 @@ def test_a_budget_of_8_is_a_prefix_of_64(architecture: str, spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SAMPLERS)
+@pytest.mark.parametrize("is_int8", [False, True], ids=["fp32", "int8"])
 @pytest.mark.parametrize("kind", ["coconut", "codi"])
-def test_batch_mates_and_their_order_change_no_bit(kind: str, spec: str) -> None:
-    reasoner = make_reasoner(kind, "llama", dtype=torch.float32)
+def test_batch_mates_and_their_order_change_no_bit(kind: str, is_int8: bool, spec: str) -> None:
+    reasoner = make_reasoner(kind, "llama", dtype=torch.float32, is_int8=is_int8)
     sampler = make_sampler(spec, reasoner.width, reasoner.dtype)
     asks = [
         ask(reasoner, q, n, seed=n)

@@ -25,6 +25,7 @@ class EvaluationConfig:
     limit: int | None = None
     seed: int = 0
     device: str = "cpu"
+    dtype: str = "auto"
     threads: int | None = None
     lanes: int = 512
 

@@ -54,7 +54,7 @@ _RECORD = TypeAdapter(MemberRecord)
 
 def evaluate_panel(config: EvaluationConfig, out: Path) -> dict[str, Any]:
     """Draw what is missing in `out` and write the summary there."""
-    loaded = latent.load_panel(config.model, device=config.device)
+    loaded = latent.load_panel(config.model, device=config.device, dtype=config.dtype)
     data = load_dataset(config.data, config.limit)
     rows, malformed = _fitting(loaded, data.rows)
     folder = EvaluationFolder(out)

@@ -43,7 +43,7 @@ class Subject:
         """Settings that must be equal for a command to resume another one's results."""
         return {
             "model fingerprint": self.reasoner.fingerprint,
-            "precision": _precision(self.reasoner),
+            "precision": self.reasoner.precision,
             "limit": config.limit,
             "data digest": self.data_digest,
             "samplers": list(self.samplers),
@@ -62,7 +62,7 @@ class Subject:
             "thoughts": self.reasoner.format.thoughts,
             "width": self.reasoner.width,
             "parameters": self.reasoner.parameter_count,
-            "precision": _precision(self.reasoner),
+            "precision": self.reasoner.precision,
         }
 
     def data_card(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def load_subject(config: EvaluationConfig) -> Subject:
     reasoner = load_reasoner(
         folder,
         device=str(device),
-        dtype=resolve_dtype("auto", device),
+        dtype=resolve_dtype(config.dtype, device),
         name=folder.resolve().name,
     )
     samplers = {
@@ -170,10 +170,6 @@ def _calibration_digest(reasoner: Reasoner) -> str | None:
         return None
     pairs = [] if found.reference is None else sorted(found.reference.pairs)
     return hashlib.sha256(repr((found.fitted, pairs)).encode()).hexdigest()
-
-
-def _precision(reasoner: Reasoner) -> str:
-    return str(reasoner.dtype).removeprefix("torch.")
 
 
 def _digest(rows: Sequence[Placed]) -> str:

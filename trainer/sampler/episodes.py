@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from latent.answers import same_answer
-from latent.errors import InputError, SpecError
+from latent.errors import InputError, SpecError, UnsupportedError
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
@@ -73,6 +73,11 @@ class ReasonerEnvironment:
                 f"sites must be at most the {reasoner.format.thoughts} thoughts of {reasoner.name}, "
                 f"got {sites}",
                 param="sites",
+            )
+        if reasoner.is_int8:
+            raise UnsupportedError(
+                f"{reasoner.name} is loaded in int8, and samplers are trained in fp32; load it in fp32",
+                param="dtype",
             )
         self._reasoner = reasoner
         self._sites = reasoner.format.thoughts if sites is None else sites

@@ -1,0 +1,197 @@
+"""int8 layers: exact products, bounded rounding, no effect of batch-mates, less memory."""
+
+import copy
+import gc
+import logging
+import os
+import subprocess
+import sys
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from transformers import GPT2Config, LlamaConfig
+
+from cli.import_ import _stored_dtype
+from latent import int8
+from latent.device import resolve_dtype
+from latent.errors import InputError, UnsupportedError
+from latent.int8 import Int8Linear, RowQuantiser, exact_product, fp32_product, quantise_rows
+from latent.lanes import ATTENTION_NAME
+from tests.reasoners import gpt2_config, llama_config, make_reasoner, random_model
+from trainer.sampler.episodes import ReasonerEnvironment
+
+# A layer on numbers that any CPU makes alike; the first row and channel are extreme: 127 everywhere.
+_LAYER = """
+import hashlib, torch
+from latent.int8 import Int8Linear, RowQuantiser
+def values(*shape):
+    count = torch.Size(shape).numel()
+    return ((torch.arange(count) * 7919 % 1009).float() / 1009 - 0.5).view(shape)
+weight, bias, inputs = values(96, 1500), values(96), values(33, 1500)
+inputs[0] = weight[0] = 1.0
+out = Int8Linear(weight, bias, RowQuantiser())(inputs)
+digest = hashlib.sha256(out.numpy().tobytes()).hexdigest()
+"""
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-127, 128, shape, dtype=torch.int8, generator=generator)
+
+
+@pytest.mark.parametrize("product", [exact_product(), fp32_product], ids=["chosen", "fp32"])
+@pytest.mark.parametrize("rows", [1, 7, 16, 33])
+@pytest.mark.parametrize(("width", "out"), [(37, 13), (128, 384), (3072, 50)])
+def test_products_are_exact(product: int8.Product, rows: int, width: int, out: int) -> None:
+    extreme = torch.full((rows, width), 127, dtype=torch.int8)
+    weights = torch.full((out, width), 127, dtype=torch.int8)
+    weights[::2] = -127
+    pairs = ((numbers(rows, width), numbers(out, width, seed=1)), (extreme, weights))
+    for left, right in pairs:
+        sums = product(left, right.t())
+        assert sums.dtype == torch.int32
+        assert torch.equal(sums.long(), left.long() @ right.t().long())
+
+
+def test_a_product_with_sums_of_16_bits_is_found_out() -> None:
+    def saturating(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """Sum pairs in 16 bits, as a CPU without VNNI does with torch._int_mm."""
+        one = left.int().reshape(len(left), -1, 2, 1) + 128 * (left.int() * 0 + 1).reshape(
+            len(left), -1, 2, 1
+        )
+        pairs = (one * right.int().reshape(-1, 2, right.shape[1])).sum(2).clamp(-32768, 32767)
+        return pairs.sum(1, dtype=torch.int32) - 128 * right.sum(0, dtype=torch.int32)
+
+    small = numbers(4, 40) // 4, numbers(40, 6, seed=1) // 4
+    assert torch.equal(saturating(*small), fp32_product(*small)), "right where nothing saturates"
+    assert not int8._is_exact(saturating)
+    assert int8._is_exact(fp32_product)
+
+
+@pytest.mark.parametrize("setting", ["ONEDNN_MAX_CPU_ISA=AVX2", "ATEN_CPU_CAPABILITY=default"])
+def test_a_layer_gives_the_same_bits_with_fewer_instructions(setting: str) -> None:
+    here: dict[str, str] = {}
+    exec(_LAYER, here)
+    name, _, value = setting.partition("=")
+    done = subprocess.run(
+        [sys.executable, "-c", f"{_LAYER}\nprint(digest)"],
+        env={**os.environ, name: value},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == here["digest"]
+
+
+def test_a_cpu_without_a_fast_product_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(int8, "is_int8_fast", lambda: False)
+    make_reasoner(is_int8=True, dtype=torch.float32)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "--dtype fp32 takes less time" in caplog.text
+
+
+def test_rounding_is_within_half_a_step_of_each_row() -> None:
+    values = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(
+        -6, 6, 50
+    ).view(-1, 1)
+    values[0] = 0.0
+    rounded, scales = quantise_rows(values)
+    assert rounded.dtype == torch.int8
+    assert rounded.abs().amax(-1).tolist() == [0, *[127] * 49]
+    assert torch.allclose(scales[1:], values[1:].abs().amax(-1, keepdim=True) / 127)
+    error = (rounded.double() * scales.double() - values.double()).abs()
+    assert (error <= 0.5001 * scales).all()
+
+
+def test_a_layer_is_near_its_fp32_one() -> None:
+    torch.manual_seed(0)
+    plain = nn.Linear(512, 96)
+    layer = Int8Linear(plain.weight.detach(), plain.bias.detach(), RowQuantiser())
+    inputs = torch.randn(2, 5, 512)
+    out, exact = layer(inputs), plain(inputs).detach()
+    assert out.shape == exact.shape
+    assert ((out - exact).norm() / exact.norm()).item() < 0.02
+
+
+def test_rows_of_a_layer_know_nothing_of_each_other() -> None:
+    torch.manual_seed(0)
+    layer = Int8Linear(torch.randn(70, 130), torch.randn(70), RowQuantiser())
+    rows = torch.randn(37, 130) * torch.logspace(-3, 3, 37)[:, None]
+    together = layer(rows)
+    for n in range(len(rows)):
+        assert torch.equal(layer(rows[n : n + 1]), together[n : n + 1])
+
+
+def test_layers_share_the_rounding_of_one_input_until_it_changes() -> None:
+    quantiser = RowQuantiser()
+    inputs = torch.randn(3, 8)
+    first = quantiser(inputs)
+    assert quantiser(inputs)[0] is first[0]
+    inputs.mul_(-1.0)
+    assert torch.equal(quantiser(inputs)[0], -first[0])
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_a_wide_decoder_takes_less_memory_and_frees_its_fp32_weights(architecture: str) -> None:
+    config: GPT2Config | LlamaConfig
+    if architecture == "gpt2":
+        config = gpt2_config(n_embd=384)
+    else:
+        config = llama_config(hidden_size=384, intermediate_size=1024)
+    model = random_model(config, torch.float32)
+    linear = [p for name, p in model.named_parameters() if p.dim() == 2 and "wpe" not in name]
+    freed = [weakref.ref(p) for p in linear]
+    count, before = model.num_parameters(), _bytes(model)
+    del linear
+    reasoner = make_reasoner(architecture=architecture, config=config, dtype=torch.float32)
+    assert reasoner.precision == "float32"
+    assert int8.quantise_(model)
+    gc.collect()
+    assert all(ref() is None for ref in freed)
+    assert _bytes(model) < 0.4 * before
+    assert count == reasoner.parameter_count
+
+
+def _bytes(model: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+
+
+def test_an_int8_reasoner_says_so_and_counts_its_parameters_as_before() -> None:
+    plain = make_reasoner(dtype=torch.float32)
+    rounded = make_reasoner(dtype=torch.float32, is_int8=True)
+    assert (plain.precision, rounded.precision) == ("float32", "int8")
+    assert plain.dtype == rounded.dtype == rounded.compute_dtype == torch.float32
+    assert plain.parameter_count == rounded.parameter_count
+    hidden = torch.randn(4, plain.width)
+    exact, near = plain.logits(hidden), rounded.logits(hidden)
+    assert not torch.equal(exact, near)
+    assert ((exact - near).norm() / exact.norm()).item() < 0.05
+
+
+def test_a_narrow_decoder_stays_fp32_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model = random_model(gpt2_config(), torch.float32)
+    before = copy.deepcopy(model.state_dict())
+    assert not int8.quantise_(model)
+    assert "stays fp32" in caplog.text
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert model.config._attn_implementation == ATTENTION_NAME
+
+
+def test_int8_is_for_cpus() -> None:
+    assert resolve_dtype("int8", torch.device("cpu")) == torch.int8
+    with pytest.raises(InputError, match="int8 is for CPUs; use bf16 on cuda"):
+        resolve_dtype("int8", torch.device("cuda"))
+
+
+def test_nothing_is_stored_in_int8() -> None:
+    with pytest.raises(InputError, match="import them in fp32 and serve them with --dtype int8"):
+        _stored_dtype("int8")
+
+
+def test_samplers_are_not_trained_on_an_int8_reasoner() -> None:
+    with pytest.raises(UnsupportedError, match="load it in fp32"):
+        ReasonerEnvironment(make_reasoner(dtype=torch.float32, is_int8=True))
