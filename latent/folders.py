@@ -18,6 +18,7 @@ from latent.format import ReasonerFormat
 
 __all__ = [
     "DEFAULT_SAMPLER",
+    "LOG_STD_FLOOR",
     "SamplerCard",
     "check_base",
     "fingerprint",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 DEFAULT_SAMPLER = "default"
+LOG_STD_FLOOR = -2.0  # the paper's
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class SamplerCard:
     training: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)  # of σ for gts@auto, by budget
+    log_std_floor: float = LOG_STD_FLOOR
 
     @property
     def scale_by_budget(self) -> dict[int, float]:
@@ -95,6 +98,8 @@ def read_sampler_card(folder: Path) -> SamplerCard:
             for budget, scale in card.scales.items()
         ):
             raise TypeError("scales must be numbers above 0 and up to 10, by budget")
+        if type(card.log_std_floor) not in (int, float):
+            raise TypeError("log_std_floor must be a number")
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
     if version != 1 or card.kind != "gts":

@@ -6,17 +6,18 @@ two samplers that act inside the decoder instead.
 Choices where the paper is ambiguous:
 1. The log-density is the mean over dimensions, not the sum (the paper's appendix).
 2. The last layer of each head starts at zero, so an untrained sampler is StandardG (μ = 0, σ = 1);
-   `log_std_bias` starts it at another scale.
+   `log_std_bias` starts it at another scale. The paper's floor of log σ, −2, is a default: thoughts
+   of a pretrained decoder may be as small as its embeddings (0.1), and σ must be smaller still.
 """
 
 import torch
 from torch import nn
 
+from latent.folders import LOG_STD_FLOOR
 from latent.specs import SamplerSpec
 
-__all__ = ["LOG_STD_FLOOR", "GaussianThoughtSampler", "LearnedSampler", "Sampler"]
+__all__ = ["GaussianThoughtSampler", "LearnedSampler", "Sampler"]
 
-LOG_STD_FLOOR = -2.0
 _HALF_LOG_2PI = 0.9189385332046727
 
 
@@ -51,15 +52,17 @@ class Sampler:
 class GaussianThoughtSampler(nn.Module):
     """A context-dependent diagonal Gaussian over perturbations: two heads, 4D² + 4D parameters."""
 
-    def __init__(self, width: int, *, log_std_bias: float = 0.0) -> None:
+    def __init__(
+        self, width: int, *, log_std_bias: float = 0.0, log_std_floor: float = LOG_STD_FLOOR
+    ) -> None:
         super().__init__()
-        self.width = width
+        self.width, self.log_std_floor = width, log_std_floor
         self.mean = _head(width, 0.0)
         self.log_std = _head(width, log_std_bias)
 
     def forward(self, context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute μ and log σ, each (…, D)."""
-        return self.mean(context), self.log_std(context).clamp(min=LOG_STD_FLOOR)
+        return self.mean(context), self.log_std(context).clamp(min=self.log_std_floor)
 
     def sample(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
         """Draw z = μ + σ ⊙ ε: (…, D)."""

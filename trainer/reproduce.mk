@@ -50,8 +50,24 @@ smollm2 += --steps 700 --log-every 5 --examine-every 100 --checkpoint-every 10
 $(runs)/smollm2-cot/result.json:
 	$(call train, backbone cot $(smollm2))
 
-.PHONY: smollm2
-smollm2: $(runs)/smollm2-cot/result.json
+# CODI on it, from the embedded text reasoner: its thoughts first given as tokens, then fed back.
+smollm2_codi := --lora-rank 32 --spelled-thoughts --thoughts 16 --projection 1024
+smollm2_codi += --markers '<filename>,<reponame>' --precision bf16 --optimizer adamw --batch 32
+smollm2_codi += --data $(DATA)/mawps-asdiv-a/train.csv=0.55 --data $(DATA)/gsm8k/train.jsonl=0.08
+smollm2_codi += --data drills=0.17 --data everyday=0.20 --redraw-numbers --distractors 0.1
+smollm2_codi += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
+smollm2_codi += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
+smollm2_codi += --exclude tests/everyday.jsonl --settle-steps 0
+smollm2_codi += --validation held-out --validation-problems 400 --test '' --max-tokens 120
+smollm2_codi += --log-every 1 --examine-every 1000
+forced := --stage-steps 0,110,0 --lr 1e-3 --checkpoint-every 20
+fed_back := --stage-steps 0,0,36 --lr 7e-4 --checkpoint-every 10 --seed 1
+
+$(runs)/smollm2-codi-forced/result.json:
+	$(call train, backbone codi $(smollm2_codi) --init $(zoo)/smollm2-cot $(forced))
+
+$(runs)/smollm2-codi/result.json: $(runs)/smollm2-codi-forced/result.json
+	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(fed_back))
 
 # Samplers and calibrations belong to exact weights: those of old weights are removed.
 ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.backbone.publish $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@
@@ -79,6 +95,12 @@ $(zoo)/$(1)/samplers/$(2)/sampler.json: $(runs)/$(1)/$(2)/sampler.json
 	mkdir -p $$(@D) && cp $$(addprefix $$(<D)/,README.md sampler.safetensors sampler.json) $$(@D)
 endef
 $(foreach model,$(models),$(foreach name,$(samplers),$(eval $(call sampler,$(model),$(name)))))
+
+$(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi/result.json
+	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler dropout:0.05 && touch $@
+
+.PHONY: smollm2
+smollm2: $(runs)/smollm2-cot/result.json $(runs)/smollm2-codi.shipped
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 

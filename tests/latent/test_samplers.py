@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from latent.samplers import LOG_STD_FLOOR, GaussianThoughtSampler, Sampler
+from latent.folders import LOG_STD_FLOOR
+from latent.samplers import GaussianThoughtSampler, Sampler
 from latent.specs import SamplerSpec
 from tests.samplers import make_sampler
 
@@ -42,6 +43,8 @@ def test_what_is_sampled_is_what_is_scored() -> None:
 def test_the_log_standard_deviation_is_clamped_from_below() -> None:
     heads = GaussianThoughtSampler(8, log_std_bias=-5.0)
     assert float(heads(torch.randn(2, 8))[1].detach().min()) == LOG_STD_FLOOR
+    low = GaussianThoughtSampler(8, log_std_bias=-5.0, log_std_floor=-4.0)
+    assert float(low(torch.randn(2, 8))[1].detach().min()) == -4.0
 
 
 def test_gaussian_scales_the_noise_and_nothing_else() -> None:

@@ -116,6 +116,13 @@ class BackboneConfig(Settings):
     supervised_steps: Annotated[
         _NotNegative, Doc("Teach the thoughts up to so many equations, two thoughts each; 0: none.")
     ] = 0
+    spelled_thoughts: Annotated[
+        bool, Doc("Teach each thought a token of the equations, in place of the distillation.")
+    ] = False
+    markers: Annotated[
+        str | None,
+        Doc("Tokens of the vocabulary of --init that begin and end the thoughts: START,END."),
+    ] = None
     codi_thoughts: Annotated[_Count, Doc("Thoughts before the answer.")] = 6
     projection_hidden: Annotated[_Count, Doc("Hidden width of the projection.")] = 256
     gamma: Annotated[float, Ge(0), Doc("Weight of the distillation.")] = 1.0
@@ -144,8 +151,11 @@ class BackboneConfig(Settings):
         """Conditions between fields."""
         given, first = len(self.stage_steps), self.stage_steps[:1]
         is_supervised, is_codi = self.supervised_steps > 0, self.recipe == "codi"
+        is_forced = is_supervised or self.spelled_thoughts
         # A decoder from --init can omit the first stage.
         required = self.stage_steps[1:] if self.init and given > 1 else self.stage_steps
+        if self.spelled_thoughts:  # either stage may be a run of its own
+            required = (max(self.stage_steps[1:], default=0),)
         return (
             ("lora_rank", not self.lora_rank or self.init is not None, "0 without init"),
             (
@@ -169,18 +179,34 @@ class BackboneConfig(Settings):
                 "0 without thoughts",
             ),
             (
+                "spelled_thoughts",
+                not self.spelled_thoughts or (is_codi and not is_supervised),
+                "off unless the recipe is codi without supervised_steps",
+            ),
+            (
+                "spelled_thoughts",
+                not self.spelled_thoughts or self.init is not None,
+                "off without init: it is for a decoder that can write equations",
+            ),
+            (
+                "markers",
+                self.markers is None or (self.init is not None and self.markers.count(",") == 1),
+                "two tokens of the vocabulary of init with a comma between, as START,END",
+            ),
+            (
                 "redraw_numbers",
                 not (is_supervised and self.redraw_numbers),
                 "off with supervised_steps, whose codes hold small numbers only",
             ),
             (
                 "stage_steps",
-                not is_supervised or given == 3,
-                "3 entries with supervised_steps: text, codes in place of thoughts, thoughts only",
+                not is_forced or given == 3,
+                "3 entries with supervised_steps or spelled_thoughts: text, codes or tokens in place of "
+                "thoughts, thoughts only",
             ),
             (
                 "stage_steps",
-                is_supervised or self.recipe == "cot" or given >= (2 if is_codi else 3),
+                is_forced or self.recipe == "cot" or given >= (2 if is_codi else 3),
                 f"at least {'2 entries: teacher' if is_codi else '3 entries: text'}, one for each "
                 "further step replaced by thoughts, thoughts only",
             ),

@@ -20,7 +20,14 @@ from transformers import PreTrainedModel
 
 from trainer.backbone.config import BackboneConfig
 from trainer.backbone.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
-from trainer.backbone.thinking import identity, think, think_forced, think_through, token_loss
+from trainer.backbone.thinking import (
+    identity,
+    is_exact,
+    think,
+    think_forced,
+    think_through,
+    token_loss,
+)
 from trainer.data.corpus import Batch, Example, Ids, TextFormat, make_batch
 
 THOUGHT_RATE, SETTLE_RATE = 0.75, 0.15
@@ -36,7 +43,7 @@ class Stage:
     thoughts: int
     replaced: int | None  # number of steps that the thoughts stand for; None: all of them
     is_text: bool = False  # without latent markers
-    is_forced: bool = False  # step codes are fed in place of the thoughts
+    is_forced: bool = False  # step codes or tokens are fed in place of the thoughts
     has_dropout: bool = False
     rate_share: float = 1.0  # of the run's learning rate
 
@@ -56,7 +63,7 @@ def plan_stages(config: BackboneConfig) -> tuple[Stage, ...]:
         thoughts = len(middle) * config.thoughts_per_step if has_thoughts else 0
     if has_thoughts:
         plan = [Stage("teacher" if is_codi else "text", first, 0, 0, is_text=True)]
-        if config.supervised_steps:
+        if config.supervised_steps or config.spelled_thoughts:
             plan.append(Stage("forced", middle[0], thoughts, None, is_forced=True))
         else:
             name = "joint" if is_codi else "replace"
@@ -107,6 +114,16 @@ class Curriculum:
         answer = token_loss(thinking.logits, batch.labels)
         steps = self.codes.loss(thinking.thoughts, targets)
         return {"loss": answer + steps, "answer": answer.detach(), "steps": steps.detach()}
+
+    def exact_forced(
+        self, model: PreTrainedModel, batch: Batch, examples: Sequence[Example]
+    ) -> Tensor:
+        """Whether the answer is right given the true codes, and each thought predicts its own: (B,)."""
+        assert self.codes is not None
+        targets = code_targets(examples, batch.thoughts // THOUGHTS_PER_STEP)
+        thinking = think_forced(model, batch, self.codes.results(targets.results))
+        exact = is_exact(thinking.logits, batch.labels)
+        return exact & self.codes.is_right(thinking.thoughts, targets)
 
     def examination(self, stage: int, examples: Sequence[Example]) -> Batch:
         """Batch for measuring the accuracy of a stage."""

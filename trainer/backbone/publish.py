@@ -57,8 +57,8 @@ situations and phrasings it was trained on. Its vocabulary can encode any text, 
 questions at random. It is meant for trying the service, for tests, and for research on sampling."""
 
 
-def ship(run: Path, folder: Path, control: Path | None = None) -> None:
-    """Write the reasoner of a finished run to a folder, with its records and card."""
+def ship(run: Path, folder: Path, control: Path | None = None, sampler: str | None = None) -> None:
+    """Write the reasoner of a finished run to a folder, with its records; without a base, its card."""
     result_path = run / "result.json"
     if not result_path.is_file():
         raise NotFoundError(f"{result_path} is missing: the run has not finished")
@@ -66,7 +66,8 @@ def ship(run: Path, folder: Path, control: Path | None = None) -> None:
     source = run / "reasoner"
     runs = _chain(source)
     results = {name: value for name, value in result.items() if isinstance(value, dict)}
-    format = replace(read_format(source), provenance={"runs": runs, "results": results})
+    records = {"runs": runs, "results": results}
+    format = replace(read_format(source), provenance=records, sampler=sampler)
     model = load_decoder(source, torch.float16, format.base)
     projection = None
     if format.projection is not None:
@@ -80,6 +81,8 @@ def ship(run: Path, folder: Path, control: Path | None = None) -> None:
     for path in folder.iterdir():
         if path.is_file():
             path.chmod(0o644)
+    if format.base is not None:  # its card is written by hand
+        return
     controlled = None if control is None else read_json(control / "result.json")
     card = reasoner_card(folder.name, read_json(folder / "reasoner.json"), result, runs, controlled)
     write_text(folder / "README.md", card)
@@ -190,9 +193,10 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the folder of a finished backbone run")
     parser.add_argument("folder", type=Path, help="where the reasoner goes")
     parser.add_argument("--control", type=Path, help="the run of the control without thoughts")
+    parser.add_argument("--sampler", help="its default sampler; otherwise gts, or token for text")
     options = parser.parse_args()
     try:
-        ship(options.run, options.folder, options.control)
+        ship(options.run, options.folder, options.control, options.sampler)
     except GtsError as error:
         sys.exit(f"error: {error}")
 

@@ -21,9 +21,10 @@ from latent.answers import common_prefix
 from latent.calculator import Calculator
 from latent.errors import InputError, MismatchError
 from latent.files import read_json, write_json, write_text
+from latent.folders import read_format
 from latent.format import Base, Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
-from latent.store import save_reasoner
+from latent.store import load_projection, save_reasoner
 from trainer.backbone import codi, curriculum
 from trainer.backbone.adapter import (
     add_adapter,
@@ -36,6 +37,7 @@ from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder, load_pretrained, set_dropout
 from trainer.backbone.optimizer import find_tables, make_optimizer
 from trainer.backbone.publish import draw_training
+from trainer.backbone.spelled_thoughts import SpelledThoughts, Spelling
 from trainer.backbone.step_codes import StepCodes
 from trainer.backbone.thinking import (
     ABLATIONS,
@@ -45,11 +47,11 @@ from trainer.backbone.thinking import (
     examine,
     identity,
 )
-from trainer.data.corpus import Corpus, encode_rows, step_rng
+from trainer.data.corpus import Corpus, Example, encode_rows, step_rng
 from trainer.data.mixture import HELD_OUT, load_mixture
 from trainer.data.redraw.overlap import find_overlap, masked_questions
 from trainer.data.sources import EMBEDDED, Row, load_rows
-from trainer.data.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer
+from trainer.data.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer, find_markers
 from trainer.runs.checkpoint import (
     Checkpoint,
     CheckpointFolder,
@@ -63,6 +65,7 @@ from trainer.runs.divergence import clip_gradients
 from trainer.runs.progress import Progress
 
 _TRIAL_STEPS = 6
+_DRAWN_PROBLEMS = 4000
 
 
 class BackboneRun:
@@ -72,7 +75,8 @@ class BackboneRun:
         """Build tokenizer, model, data and recipe; nothing is written yet."""
         self.config, self.out, self.command = config, out, command
         self.step, self.seconds = 0, 0.0
-        self.layout = codi.LAYOUT if config.recipe == "codi" else curriculum.LAYOUT
+        is_plain_codi = config.recipe == "codi" and not config.spelled_thoughts
+        self.layout = codi.LAYOUT if is_plain_codi else curriculum.LAYOUT
         if config.bare_steps:
             self.layout = replace(self.layout, step_line="{}\n")
         # Read before anything is built, which takes seconds: bad data is refused at once.
@@ -99,8 +103,7 @@ class BackboneRun:
         self.eos = _token_id(self.tokenizer.eos_token_id)
         self.start = self.end = self.eos  # text has no markers
         if config.recipe != "cot":
-            self.start = _token_id(self.tokenizer.convert_tokens_to_ids(START_LATENT))
-            self.end = _token_id(self.tokenizer.convert_tokens_to_ids(END_LATENT))
+            self.start, self.end = find_markers(self.tokenizer, config.markers)
         self.calculator: Calculator | None = None
         if config.calculator:
             rows = self.model.config.vocab_size
@@ -108,11 +111,12 @@ class BackboneRun:
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
         is_constant = self.mixture.is_constant
-        omit_long = not is_constant or config.max_tokens > 0
+        leaves_out = config.max_tokens > 0 or config.spelled_thoughts
+        omit_long = not is_constant or leaves_out
         self.train = self._corpus(train, omit_long)
         self._pool = 0 if is_constant else None  # that self.train holds
         self._too_long = len(train) - len(self.train.examples)
-        is_own = config.validation == HELD_OUT or config.max_tokens > 0
+        is_own = config.validation == HELD_OUT or leaves_out
         self.validation = self._corpus(validation, omit_long=is_own)
         self.test = self._corpus(test) if test else None
         self._check_data()
@@ -123,8 +127,11 @@ class BackboneRun:
         log_bytes = folder.resume(self._restore)
         write_json(self.out / "config.json", self.config.to_json())
         if self.config.validation == HELD_OUT:  # to calibrate on, and to choose by
-            lines = [json.dumps(asdict(row)) for row in self.mixture.held_out()]
-            write_text(self.out / "held-out.jsonl", "\n".join(lines) + "\n")
+            self._write_rows("held-out.jsonl", self.mixture.held_out())
+        if self.config.redraw_numbers and self.config.recipe != "cot":  # to train a sampler on
+            rows = self.mixture.drawn(_DRAWN_PROBLEMS)
+            fitting = [row for row in rows if self._fitting(self._encode([row]))]
+            self._write_rows("drawn.jsonl", fitting)
         total = sum(stage.steps for stage in self.recipe.stages)
         with (
             RunLog(self.out / "log.jsonl", log_bytes) as log,
@@ -186,7 +193,7 @@ class BackboneRun:
                 lambda examples: self.recipe.examination(stage, examples),
                 self.feedback,
                 ablation,
-                self.codes if self.recipe.stages[stage].is_forced else None,
+                self.recipe.exact_forced if self.recipe.stages[stage].is_forced else None,
             )
 
     def _initialise(self) -> PreTrainedTokenizerFast:
@@ -203,8 +210,11 @@ class BackboneRun:
         self._modules = nn.ModuleDict({"model": self.model})
         self.projection: ProjectionMLP | None = None
         self.feedback: Feedback = identity
+        self.spelling: Spelling | None = None
+        if config.spelled_thoughts:
+            self.spelling = Spelling(tokenizer, config.codi_thoughts)
         if config.recipe == "codi":
-            self.projection = ProjectionMLP(self.model.config.hidden_size, config.projection_hidden)
+            self.projection = self._first_projection()
             self.feedback = self._modules["projection"] = self.projection
         self.codes: StepCodes | None = None
         if config.supervised_steps:
@@ -217,13 +227,13 @@ class BackboneRun:
         """Load a pretrained decoder, with an adapter to train if `rank` is above 0."""
         start = load_pretrained(init, with_adapter=rank > 0)
         self.model, tokenizer = start.model, start.tokenizer
-        if self.config.recipe != "cot":
+        if self.config.recipe != "cot" and self.config.markers is None:
             tokenizer.add_tokens([START_LATENT, END_LATENT], special_tokens=True)
         has_new_rows = len(tokenizer) > self.model.config.vocab_size
         if rank and has_new_rows:
             raise InputError(
-                f"{init} has no tokens for the markers of thoughts, and an adapter adds none; "
-                "train all weights (lora_rank 0), or add them to the folder first",
+                f"{init} has no tokens for the markers of thoughts, and an adapter adds none; name two "
+                "tokens that it does not use (markers), or train all weights (lora_rank 0)",
                 param="lora_rank",
             )
         if has_new_rows:
@@ -236,6 +246,19 @@ class BackboneRun:
             if start.factors is not None:
                 restore_adapter(self.model, start.factors, init)
         return tokenizer
+
+    def _first_projection(self) -> ProjectionMLP:
+        """The projection of the reasoner in --init if that has one of this size, else a new one."""
+        width, hidden = self.model.config.hidden_size, self.config.projection_hidden
+        folder = Path(self.config.init or "")
+        if (folder / "projection.safetensors").is_file():
+            shape = read_format(folder).projection
+            if shape is not None and shape.hidden == hidden:
+                return load_projection(folder, shape, width)
+        projection = ProjectionMLP(width, hidden)
+        if self.spelling is not None:
+            self.spelling.start_projection(projection, self.model.get_input_embeddings())
+        return projection
 
     def _planned_seconds(self) -> float:
         """Time that all stages would take, from a few steps of each; then start from new weights."""
@@ -304,11 +327,25 @@ class BackboneRun:
         return make_optimizer(self.config, parameters, find_tables(self._modules))
 
     def _corpus(self, rows: Sequence[Row], omit_long: bool = False) -> Corpus:
-        examples = encode_rows(rows, self.tokenizer, self.layout, self.eos, self.calculator)
-        limit = self._length_limit()
-        if omit_long and limit is not None:
-            examples = [example for example in examples if example.length <= limit]
-        return Corpus(examples)
+        examples = self._encode(rows)
+        return Corpus(self._fitting(examples) if omit_long else examples)
+
+    def _encode(self, rows: Sequence[Row]) -> list[Example]:
+        return encode_rows(rows, self.tokenizer, self.layout, self.eos, self.calculator)
+
+    def _fitting(self, examples: Sequence[Example]) -> list[Example]:
+        """Examples that are not too long, and whose equations the thoughts can spell."""
+        limit, spelling = self._length_limit(), self.spelling
+        return [
+            example
+            for example in examples
+            if (limit is None or example.length <= limit)
+            and (spelling is None or spelling.fits(example))
+        ]
+
+    def _write_rows(self, name: str, rows: Sequence[Row]) -> None:
+        lines = [json.dumps(asdict(row)) for row in rows]
+        write_text(self.out / name, "\n".join(lines) + "\n")
 
     def _length_limit(self) -> int | None:
         """Most tokens that an example may have beside its thoughts and the two latent markers."""
@@ -344,12 +381,15 @@ class BackboneRun:
     def _build_recipe(self) -> Curriculum:
         config = self.config
         shared = (plan_stages(config), self.start, self.end, config.review_share, self.codes)
+        dropout = config.architecture.dropout
+        if self.spelling is not None:
+            return SpelledThoughts(*shared, spelling=self.spelling, dropout=dropout)
         if config.recipe == "codi":
             return codi.Distillation(
                 *shared,
                 prefix_length=len(self.answer_prefix),
                 gamma=config.gamma,
-                dropout=config.architecture.dropout,
+                dropout=dropout,
             )
         return Curriculum(*shared)
 
@@ -418,9 +458,11 @@ class BackboneRun:
             result["test"] = asdict(final)
             if self._overlap is not None:
                 result["test_questions_in_training"] = self._overlap
-            if self.recipe.stages[last].thoughts:
-                for name in ABLATIONS:
-                    result[f"test_{name}"] = asdict(self.measure(self.test, last, name))
+        if self.recipe.stages[last].thoughts:
+            part = "validation" if self.test is None else "test"
+            for name in ABLATIONS:
+                measured = self.measure(self.test or self.validation, last, name)
+                result[f"{part}_{name}"] = asdict(measured)
         write_json(self.out / "result.json", result)
         draw_training(self.out / "log.jsonl", self.out)
         return final

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import DynamicCache, PreTrainedModel
 
-from trainer.backbone.step_codes import THOUGHTS_PER_STEP, StepCodes, code_targets
 from trainer.data.corpus import IGNORED, Batch, Corpus, Example
 
 Feedback = Callable[[Tensor], Tensor]
+# Whether greedy decoding would be right, given tokens or codes in place of the thoughts: (B,).
+ExactForced = Callable[[PreTrainedModel, Batch, Sequence[Example]], Tensor]
 
 
 @dataclass(frozen=True)
@@ -146,27 +147,27 @@ def examine(
     lay_out: Callable[[Sequence[Example]], Batch],
     feedback: Feedback,
     ablation: str | None = None,
-    forced: StepCodes | None = None,
+    forced: ExactForced | None = None,
 ) -> Examination:
     """Accuracy of the deterministic trajectory by teacher forcing; an ablation alters every thought.
 
-    Greedy decoding is right iff every label is the argmax. With `forced`, the true codes are fed in
-    place of the thoughts, and every thought must predict its code as well.
+    Greedy decoding is right iff every label is the argmax. With `forced`, the thoughts are given, and
+    every thought must predict what it stands for as well.
     """
     alter = ABLATIONS[ablation] if ablation else None
     altered = (lambda state: alter(feedback(state))) if alter else feedback
     was_training = model.training
     model.train(False)
     right: defaultdict[int, list[bool]] = defaultdict(list)
-    for examples in corpus.in_order(128):
+    batches = corpus.in_order(128)
+    if ablation == "swapped":  # a question without another of its length is left out
+        batches = [group for group in batches if len(group) > 1] or batches
+    for examples in batches:
         batch = lay_out(examples)
         if forced is None:
             exact = is_exact(think(model, batch, altered), batch.labels)
         else:
-            targets = code_targets(examples, batch.thoughts // THOUGHTS_PER_STEP)
-            thinking = think_forced(model, batch, forced.results(targets.results))
-            exact = is_exact(thinking.logits, batch.labels)
-            exact &= forced.is_right(thinking.thoughts, targets)
+            exact = forced(model, batch, examples)
         for example, hit in zip(examples, exact.tolist(), strict=True):
             right[len(example.steps)].append(hit)
     model.train(was_training)

@@ -122,6 +122,12 @@ class Mixture:
         random.Random(HELD_OUT).shuffle(rows)
         return rows[:limit]
 
+    def drawn(self, limit: int) -> list[Row]:
+        """Problems as a training draws them, of a pool of their own, in a mixed order."""
+        rows = self.pool(-1)
+        random.Random(f"{self._seed}/drawn").shuffle(rows)
+        return rows[:limit]
+
     def pool_at(self, step: int, batch: int) -> int:
         """Index of the pool from which a step draws: a new one after each has been used once."""
         return 0 if self.is_constant else step // math.ceil(self.pool_size / batch)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from latent.errors import InputError
 from trainer.data.problems import generate
 
 END_OF_TEXT = "<|endoftext|>"
@@ -38,6 +39,16 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
         additional_special_tokens=[START_LATENT, END_LATENT],
         clean_up_tokenization_spaces=False,
     )
+
+
+def find_markers(tokenizer: PreTrainedTokenizerFast, names: str | None = None) -> tuple[int, int]:
+    """Ids of the tokens that begin and end the thoughts: those named START,END, or our own."""
+    start, end = names.split(",") if names else (START_LATENT, END_LATENT)
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    for name in (start, end):
+        if name not in vocabulary:
+            raise InputError(f"markers: {name!r} is no token of the vocabulary", param="markers")
+    return vocabulary[start], vocabulary[end]
 
 
 def embedded_tokenizer(vocabulary: int = 1600, problems: int = 20_000) -> PreTrainedTokenizerFast:

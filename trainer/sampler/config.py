@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Interval, Le
 from typing_extensions import Doc
 
+from latent.folders import LOG_STD_FLOOR
 from trainer.runs.settings import Settings
 
 __all__ = ["PRESETS", "SamplerConfig"]
@@ -53,8 +54,11 @@ class SamplerConfig(Settings):
     ] = None
     sites: Annotated[_Count | None, Doc("Thoughts to perturb, from the first; null: all.")] = None
     log_std_bias: Annotated[
-        float, Interval(gt=-2, le=5), Doc("log σ of the untrained sampler; the floor is −2.")
+        float, Interval(gt=-20, le=5), Doc("log σ of the untrained sampler, above the floor.")
     ] = 0.0
+    log_std_floor: Annotated[
+        float, Interval(ge=-20, lt=5), Doc("Lowest log σ; lower it for small thoughts.")
+    ] = LOG_STD_FLOOR
     # Optimisation
     lr: Annotated[float, Interval(gt=0, le=1), Doc("Peak learning rate of Adam.")] = 1e-4
     warmup: Annotated[int, Ge(0), Doc("Steps of linear warm-up.")] = 100
@@ -91,6 +95,11 @@ class SamplerConfig(Settings):
         """Conditions between fields."""
         lanes = self.validation_lanes
         return (
+            (
+                "log_std_bias",
+                self.log_std_bias > self.log_std_floor,
+                f"above log_std_floor ({self.log_std_floor})",
+            ),
             ("k", self.k <= self.group_size, f"at most group_size ({self.group_size})"),
             ("steps", (self.steps is None) != (self.epochs is None), "given, or epochs, not both"),
             ("clip", self.clip == "wide" or self.ratio == "old", "wide unless ratio is old"),

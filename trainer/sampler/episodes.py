@@ -11,6 +11,7 @@ import torch
 
 from latent.answers import same_answer
 from latent.errors import InputError, SpecError, UnsupportedError
+from latent.folders import LOG_STD_FLOOR
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
@@ -49,7 +50,9 @@ class Environment(Protocol):
     def name(self) -> str: ...
     @property
     def fingerprint(self) -> str: ...
-    def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
+    def new_heads(
+        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR
+    ) -> GaussianThoughtSampler:
         """Create an untrained sampler of the right width, dtype and device."""
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
@@ -91,8 +94,12 @@ class ReasonerEnvironment:
     def fingerprint(self) -> str:
         return self._reasoner.fingerprint
 
-    def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
-        heads = GaussianThoughtSampler(self._reasoner.width, log_std_bias=log_std_bias)
+    def new_heads(
+        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR
+    ) -> GaussianThoughtSampler:
+        heads = GaussianThoughtSampler(
+            self._reasoner.width, log_std_bias=log_std_bias, log_std_floor=log_std_floor
+        )
         return heads.to(self._reasoner.device, self._reasoner.compute_dtype)
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:

@@ -192,8 +192,9 @@ class _Recorder:
 def _new_state(environment: Environment, config: SamplerConfig) -> _State:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "heads"))
-        heads = environment.new_heads(config.log_std_bias)
-    reference = environment.new_heads(config.log_std_bias).requires_grad_(False)
+        heads = environment.new_heads(config.log_std_bias, config.log_std_floor)
+    reference = environment.new_heads(config.log_std_bias, config.log_std_floor)
+    reference.requires_grad_(False)
     reference.load_state_dict(heads.state_dict())
     optimizer = torch.optim.Adam(heads.parameters(), lr=config.lr)
     return _State(Policy(heads, reference, optimizer), best=_copied(heads))

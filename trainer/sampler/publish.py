@@ -47,6 +47,7 @@ def publish(
     card = SamplerCard(
         kind="gts",
         width=heads.width,
+        log_std_floor=config.log_std_floor,
         reasoner_fingerprint=environment.fingerprint,
         training={
             "reasoner": environment.name,

@@ -95,6 +95,11 @@ class Failing:
     def examination(self, stage: int, examples: Sequence[Example]) -> Batch:
         return self.recipe.examination(stage, examples)
 
+    def exact_forced(
+        self, model: PreTrainedModel, batch: Batch, examples: Sequence[Example]
+    ) -> Tensor:
+        return self.recipe.exact_forced(model, batch, examples)
+
 
 def _weights(out: Path) -> dict[str, Tensor]:
     whole, adapter = (out / "reasoner" / f"{name}model.safetensors" for name in ("", "adapter_"))

@@ -1,5 +1,6 @@
 """The differentiable thought loop against one without a cache, layouts, and CODI's distillation."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from trainer.backbone.codi import Distillation, hidden_distance
 from trainer.backbone.config import Architecture, BackboneConfig
 from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder
-from trainer.backbone.thinking import Feedback, identity, is_exact, think, token_loss
+from trainer.backbone.thinking import Feedback, examine, identity, is_exact, think, token_loss
 from trainer.data.corpus import IGNORED, Batch, Corpus, Example, make_batch, step_rng
 
 START, END, EOS = 1, 2, 0
@@ -68,6 +69,21 @@ def test_the_cached_loop_is_the_naive_loop_in_values_and_gradients(
     torch.testing.assert_close(gradients[0][0], gradients[1][0], atol=1e-5, rtol=1e-4)
     for ours, naive in zip(gradients[0][1], gradients[1][1], strict=True):
         torch.testing.assert_close(ours, naive, atol=1e-5, rtol=1e-3)
+
+
+def test_thoughts_are_swapped_only_where_there_is_another_question_of_the_same_length() -> None:
+    alone = Example((11, 12), (), (30, EOS))
+    model = _decoder("llama")
+
+    def swapped(examples: list[Example]) -> int:
+        def lay_out(group: Sequence[Example]) -> Batch:
+            prompts = [(*e.question, START) for e in group]
+            return make_batch(prompts, [e.answer for e in group], END, 2)
+
+        return examine(model, Corpus(examples), lay_out, identity, "swapped").problems
+
+    assert swapped([*EXAMPLES, alone]) == 2
+    assert swapped([alone]) == 1
 
 
 def test_thoughts_carry_gradients_back_to_the_feedback() -> None:

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import torch
 
+from latent.folders import LOG_STD_FLOOR
 from latent.noise import LaneNoise
 from latent.samplers import GaussianThoughtSampler
 from trainer.data.questions import Draw, Question
@@ -23,8 +24,11 @@ class TargetToy:
     name: str = "toy"
     fingerprint: str = "toy-fingerprint"
 
-    def new_heads(self, log_std_bias: float) -> GaussianThoughtSampler:
-        return GaussianThoughtSampler(1, log_std_bias=log_std_bias).double()
+    def new_heads(
+        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR
+    ) -> GaussianThoughtSampler:
+        heads = GaussianThoughtSampler(1, log_std_bias=log_std_bias, log_std_floor=log_std_floor)
+        return heads.double()
 
     @torch.no_grad()
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
