@@ -47,10 +47,24 @@ smollm2 += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhard
 smollm2 += --validation held-out --validation-problems 200 --test '' --max-tokens 170
 smollm2 += --steps 700 --log-every 5 --examine-every 100 --checkpoint-every 10
 
-$(runs)/smollm2-cot/result.json:
+$(runs)/smollm2-text/result.json:
 	$(call train, backbone cot $(smollm2))
 
-# CODI on it, from the embedded text reasoner: its thoughts first given as tokens, then fed back.
+# Then with a calculator: the loss is of what to compute, no longer of the results.
+smollm2_cot := --lora-rank 32 --bare-steps --calculator --precision bf16 --optimizer adamw --lr 1e-3
+smollm2_cot += --data $(DATA)/mawps-asdiv-a/train.csv=0.58 --data $(DATA)/gsm8k/train.jsonl=0.18
+smollm2_cot += --data drills=0.03 --data everyday=0.18 --data embedded:train=0.03 --redraw-numbers
+smollm2_cot += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
+smollm2_cot += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
+smollm2_cot += --exclude tests/everyday.jsonl --distractors 0.2
+smollm2_cot += --validation held-out --validation-problems 200 --test '' --max-tokens 140
+smollm2_cot += --steps 340 --log-every 5 --examine-every 200 --checkpoint-every 50
+
+$(runs)/smollm2-cot/result.json: $(runs)/smollm2-text/result.json
+	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner)
+
+# CODI on it, from the embedded text reasoner (the shipped one from that of the first training): its
+# thoughts are first given as tokens, then fed back.
 smollm2_codi := --lora-rank 32 --spelled-thoughts --thoughts 16 --projection 1024
 smollm2_codi += --markers '<filename>,<reponame>' --precision bf16 --optimizer adamw --batch 32
 smollm2_codi += --data $(DATA)/mawps-asdiv-a/train.csv=0.55 --data $(DATA)/gsm8k/train.jsonl=0.08
