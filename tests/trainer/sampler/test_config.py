@@ -40,7 +40,7 @@ def test_a_configuration_survives_json(name):
         ({"skip_uniform_groups": 1}, "skip_uniform_groups must be a valid boolean"),
         ({"group_size": 8.5}, "group_size must be a valid integer"),
         ({"group_size": True}, "group_size must be a valid integer"),
-        ({"log_std_bias": -2.0}, "log_std_bias must be greater than -2"),
+        ({"log_std_bias": -2.0}, r"log_std_bias must be above log_std_floor \(-2.0\)"),
         ({"validation_budget": 65}, "validation_budget must be at most validation_lanes"),
         ({"seed": -1}, "seed must be greater than or equal to 0, got -1"),
     ],
