@@ -168,7 +168,8 @@ def next_tokens(
     if texts.equations is not None:
         chosen = _calculate(batch.reasoner.calculator, texts.equations, texts, chosen)
     picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
-    texts.add(step, chosen, picked.double())
+    # The logarithm of a sum may be rounded to just below its largest term.
+    texts.add(step, chosen, picked.double().clamp(max=0.0))
     return chosen
 
 
