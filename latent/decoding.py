@@ -28,6 +28,8 @@ __all__ = ["Decoded", "Texts", "decode", "feed", "log_normaliser", "next_tokens"
 _LOOK_EVERY = {"cpu": 1}
 _LOOK_EVERY_ELSEWHERE = 4
 
+_IMPOSSIBLE = -1e9  # a log-probability whose exponential is 0; JSON has no infinity
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -168,8 +170,10 @@ def next_tokens(
     if texts.equations is not None:
         chosen = _calculate(batch.reasoner.calculator, texts.equations, texts, chosen)
     picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
-    # The logarithm of a sum may be rounded to just below its largest term.
-    texts.add(step, chosen, picked.double().clamp(max=0.0))
+    # The logarithm of a sum may be rounded to just below its largest term, and a lane whose state has
+    # overflowed has no distribution at all: what it writes gets a probability of 0.
+    logprobs = picked.double().clamp(max=0.0).nan_to_num(nan=_IMPOSSIBLE)
+    texts.add(step, chosen, logprobs)
     return chosen
 
 
