@@ -98,8 +98,9 @@ def read_sampler_card(folder: Path) -> SamplerCard:
             for budget, scale in card.scales.items()
         ):
             raise TypeError("scales must be numbers above 0 and up to 10, by budget")
-        if type(card.log_std_floor) not in (int, float):
-            raise TypeError("log_std_floor must be a number")
+        floor = card.log_std_floor
+        if type(floor) not in (int, float) or not -100 <= floor <= 10:
+            raise TypeError("log_std_floor must be a number from -100 to 10")
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
     if version != 1 or card.kind != "gts":
