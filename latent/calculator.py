@@ -15,8 +15,8 @@ from latent.errors import FormatError
 
 __all__ = ["Calculator", "Registers"]
 
+_DIGITS = "0123456789"
 _OPERATORS = "+-*/"
-_SYMBOLS = "0123456789" + _OPERATORS + "=."
 _EXAMPLE = "12.5+3-40*6/7=89\n10-2=8\n"
 _OTHER, _DIGIT, _OPERATOR, _EQUALS, _POINT = range(5)
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE = range(4)
@@ -69,13 +69,13 @@ class Calculator:
         token_of = dict(zip(_EXAMPLE, ids, strict=True))
         kinds = torch.full((vocabulary_size,), _OTHER)
         values = torch.zeros(vocabulary_size)
-        for value, symbol in enumerate("0123456789"):
+        for value, symbol in enumerate(_DIGITS):
             kinds[token_of[symbol]], values[token_of[symbol]] = _DIGIT, value
         for value, symbol in enumerate(_OPERATORS):
             kinds[token_of[symbol]], values[token_of[symbol]] = _OPERATOR, value
         kinds[token_of["="]], kinds[token_of["."]] = _EQUALS, _POINT
         self._kinds, self._values = kinds.to(device), values.double().to(device)
-        self._digit_ids = torch.tensor([token_of[d] for d in "0123456789"]).to(device)
+        self._digit_ids = torch.tensor([token_of[d] for d in _DIGITS]).to(device)
         self._minus, self._point, self._newline = token_of["-"], token_of["."], token_of["\n"]
 
     def read(self, state: Registers, tokens: Tensor) -> Registers:

@@ -130,7 +130,8 @@ class BackboneRun:
             self._write_rows("held-out.jsonl", self.mixture.held_out())
         if self.config.redraw_numbers and self.config.recipe != "cot":  # to train a sampler on
             rows = self.mixture.drawn(_DRAWN_PROBLEMS)
-            fitting = [row for row in rows if self._fitting(self._encode([row]))]
+            pairs = zip(rows, self._encode(rows), strict=True)
+            fitting = [row for row, example in pairs if self._fitting([example])]
             self._write_rows("drawn.jsonl", fitting)
         total = sum(stage.steps for stage in self.recipe.stages)
         with (
