@@ -1,9 +1,10 @@
 """Spelled thoughts: a decoder that writes equations learns to think them, a token in each thought.
 
-At first the places of the thoughts hold the tokens of the equations, `12+5=17-3=14`, so that a whole
-batch is one pass of text. In the same pass the projection learns to make of each state the embedding
-of the token that comes next. Then its own thoughts are fed back, and the vocabulary head must still
-read the next token of the chain in each: SIM-CoT's step supervision, with the decoder's own head.
+At first the places of the thoughts hold the tokens of the equations, as the text reasoner writes
+them, so that a whole batch is one pass of text. In the same pass the projection learns to make of
+each state the embedding of the token that comes next. Then its own thoughts are fed back, and the
+vocabulary head must still read the next token of the equations in each: SIM-CoT's step supervision,
+with the decoder's own head.
 
 Readings, and what was tried:
 1. There is no distillation: the text to learn from stands in the thoughts' own places.
@@ -14,7 +15,6 @@ Readings, and what was tried:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -38,23 +38,14 @@ from trainer.data.corpus import IGNORED, Batch, Example
 
 __all__ = ["SpelledThoughts", "Spelling", "spell_chain"]
 
-_OPERATIONS = "+-*/"
-_SEPARATOR = "\n"  # between equations that do not continue each other, and after the last
-_ALPHABET = f"0123456789.={_OPERATIONS}{_SEPARATOR}"
+_SEPARATOR = "\n"  # between equations, and after the last
+_ALPHABET = f"0123456789.=+-*/{_SEPARATOR}"
 _LABELLED_PADS = 2  # one ends the last equation, one the chain; later thoughts are free
 
 
-@lru_cache(maxsize=1 << 18)
 def spell_chain(equations: Sequence[str]) -> str:
-    """Write equations as one chain: an operand that is the result before it is left out."""
-    chain, result = "", ""
-    for equation in equations:
-        begin = f"{chain}{_SEPARATOR}{equation}" if chain else equation
-        rest = equation.removeprefix(result)
-        continues = bool(result) and rest != equation and rest[:1] in tuple(_OPERATIONS)
-        chain = chain + rest if continues else begin
-        result = equation.rpartition("=")[2]
-    return chain
+    """Write equations as the text reasoner does, one after the other."""
+    return _SEPARATOR.join(equations)
 
 
 class Spelling:
