@@ -4,11 +4,16 @@ Weights are rounded to int8 once, at load, by output channel; inputs at run time
 row's batch-mates have no effect on it. The sums are int32 and exact, and what is left is multiplications
 and additions of single numbers, so a layer gives the same bits with any rows, threads and CPU.
 
+A few channels of a pretrained decoder's states are far larger than the others, and would take all the
+steps of a row. So inputs and weights are rotated first, 32 channels at a time, by a Hadamard matrix,
+which spreads what is large over its 32 channels (as in QuaRot) and changes no product.
+
 `torch._int_mm` sums pairs of products in 16 bits where the CPU has no VNNI instructions, and saturates:
 its results are then wrong, without a warning. So it is tried out before it is used.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import cache
@@ -43,6 +48,8 @@ _SMALLEST = 1e-30  # rows and channels of zeros get a scale all the same
 # fp32 holds every sum of so many products of two int8 numbers: 1024 · 127² < 2²⁴.
 _EXACT_IN_FP32 = 1024
 _TRIALS = 5
+_ROTATED = 32  # channels that are mixed with each other
+_EXACT_TERM = 2**19 - 1  # fp32 holds every sum of 32 whole numbers up to this
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -104,9 +111,30 @@ class HalfEmbedding(nn.Module):
 
 
 def quantise_rows(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Round each row to 255 even steps of its own: int8 (rows, n) and fp32 scales (rows, 1)."""
-    largest = values.detach().abs().amax(-1, keepdim=True).clamp_(min=_SMALLEST)
-    return (values * (_LEVELS / largest)).round_().to(torch.int8), largest / _LEVELS
+    """Rotate rows, then round each to 255 even steps of its own: int8 (rows, n), scales (rows, 1).
+
+    Rows are rounded to 20 bits first: the sums of the rotation are exact then, whatever their order.
+    """
+    size = math.gcd(values.shape[-1], _ROTATED)
+    fine, unit = _round_rows(values.detach(), _EXACT_TERM)
+    rotated = (fine.reshape(-1, size) @ _hadamard(size)).view(values.shape)
+    numbers, scales = _round_rows(rotated, _LEVELS)
+    return numbers.to(torch.int8), scales.mul_(unit).mul_(size**-0.5)
+
+
+def _round_rows(values: torch.Tensor, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whole numbers of at most ±levels (rows, n), and the scale of each row (rows, 1)."""
+    largest = values.abs().amax(-1, keepdim=True).clamp_(min=_SMALLEST)
+    return (values * (levels / largest)).round_(), largest / levels
+
+
+@cache
+def _hadamard(size: int) -> torch.Tensor:
+    """Hadamard matrix of a power of two, of ±1: (size, size)."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < size:
+        matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
+    return matrix
 
 
 def quantise_(model: PreTrainedModel) -> bool:
