@@ -2,7 +2,8 @@
 
     python -m benchmarks.service [--model M …] [--clients 1,8,32,128] [--seconds 20] [--figure F]
 
-Default settings but for one thread; --round-seconds makes up for a core that others use too. For each
+The model gpt2-small is a COCONUT reasoner of that size with random weights. Default settings but for
+one thread; --round-seconds makes up for a core that others use too. For each
 number of clients with budgets 1 to 128: lanes per second by the clock, and per CPU second of the worker,
 beside those of `rollout` on the same mix in full rounds in this process. The second does not depend on
 what else the machine does: it says what rounds cost, and the first also what the clients and the API
@@ -16,20 +17,26 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from latent.folders import fingerprint
+from latent.format import PromptFormat, ReasonerFormat
+from latent.store import save_reasoner
 from latent.zoo import resolve_model
 from service.engine.messages import ModelPlace, RoundTask, Task, WorkerConfig
 from service.worker.worker import Worker
+from trainer.data.tokenizer import embedded_tokenizer, find_markers
 
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128)
 QUESTIONS = tuple(
@@ -37,6 +44,8 @@ QUESTIONS = tuple(
     for n in range(2, 18)
 )
 PORT, LANE_LIMIT = 8765, 256
+RANDOM = "gpt2-small"
+SETTLE_SECONDS = 5.0  # until the clients do not ask in step, and the server knows its speed
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,6 +62,26 @@ class Load:
     def percentile(self, share: float) -> float:
         """Milliseconds that this share of the budgets of 4 took at most."""
         return self.small_ms[int(share * (len(self.small_ms) - 1))] if self.small_ms else 0.0
+
+
+def random_gpt2(folder: Path) -> Path:
+    """Write a COCONUT reasoner of GPT-2-small's size with random weights; six tokens an answer."""
+    tokenizer = embedded_tokenizer(1600)
+    start, end = find_markers(tokenizer, None)
+    torch.manual_seed(0)
+    format = ReasonerFormat(
+        kind="coconut",
+        thoughts=6,
+        prompt=PromptFormat(suffix="\n"),
+        answer_template="{}",
+        answer_prefix_ids=(),
+        eos_ids=(len(tokenizer) - 1,),
+        start_id=start,
+        end_id=end,
+        max_answer_tokens=6,
+    )
+    save_reasoner(folder, format, GPT2LMHeadModel(GPT2Config(vocab_size=50260)), tokenizer)
+    return folder
 
 
 def offline(folder: Path, sampler: str, seconds: float) -> tuple[float, float]:
@@ -75,52 +104,73 @@ def offline(folder: Path, sampler: str, seconds: float) -> tuple[float, float]:
 
 
 def served(server: int, clients: int, sampler: str, seconds: float) -> Load:
-    """Let clients ask one question after the other."""
-    done, small = [0] * clients, []
-    until = time.perf_counter() + seconds
+    """Let clients ask one question after the other; measure in a window after the start."""
+    begin = time.perf_counter() + SETTLE_SECONDS
+    end = begin + seconds
+    small: list[float] = []
 
     def client(n: int) -> None:
         dice = random.Random(n)
         with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as http:
-            while time.perf_counter() < until:
+            while (asked := time.perf_counter()) < end:
                 budget, question = dice.choice(BUDGETS), dice.choice(QUESTIONS)
                 body = {"question": question, "budget": budget, "seed": 1, "sampler": sampler}
-                asked = time.perf_counter()
-                if http.post("/solve", json=body).status_code == 200:
-                    done[n] += budget
-                    if budget == 4:
-                        small.append((time.perf_counter() - asked) * 1e3)
+                is_answered = http.post("/solve", json=body).status_code == 200
+                answered = time.perf_counter()
+                if is_answered and budget == 4 and begin <= asked < end:
+                    small.append((answered - asked) * 1e3)
 
-    worker_cpu, api_cpu = _cpu_seconds(_children(server)), _cpu_seconds([server])
     threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
-    started = time.perf_counter()
     for thread in threads:
         thread.start()
+    time.sleep(begin - time.perf_counter())
+    lanes, worker_cpu, api_cpu = _work(server)
+    time.sleep(end - time.perf_counter())
+    lanes, worker_cpu, api_cpu = (
+        after - before
+        for before, after in zip((lanes, worker_cpu, api_cpu), _work(server), strict=True)
+    )
     for thread in threads:
         thread.join()
-    taken = time.perf_counter() - started
-    worker_cpu = _cpu_seconds(_children(server)) - worker_cpu
-    api_cpu = _cpu_seconds([server]) - api_cpu
-    lanes = sum(done)
-    return Load(clients, lanes / taken, lanes / worker_cpu, api_cpu / taken, tuple(sorted(small)))
+    return Load(
+        clients, lanes / seconds, lanes / worker_cpu, api_cpu / seconds, tuple(sorted(small))
+    )
 
 
-def idle_overhead_ms(requests: int = 40) -> float:
-    """Median of answer time less rollout time in milliseconds, one request after the other."""
+def _work(server: int) -> tuple[float, float, float]:
+    """Lanes that rounds have run for the clients, CPU seconds of the worker and of the API process."""
+    metrics = httpx.get(f"http://127.0.0.1:{PORT}/metrics").text
+    lanes = next(
+        float(line.split()[1])
+        for line in metrics.splitlines()
+        if line.startswith("gts_round_lanes_sum")
+    )
+    return lanes, _cpu_seconds(_children(server)), _cpu_seconds([server])
+
+
+def idle_overhead_ms(sampler: str, requests: int = 40) -> float:
+    """Median of answer time less rollout time in milliseconds, one request after the other.
+
+    With the standard library's client, which takes little time itself.
+    """
     overheads = []
-    with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as http:
-        for n in range(requests):
-            body = {"question": QUESTIONS[n % len(QUESTIONS)], "budget": 8, "seed": n}
-            started = time.perf_counter()
-            timing = http.post("/solve", json=body).json()["timing_ms"]
-            total = (time.perf_counter() - started) * 1e3
-            overheads.append(total - timing["prefill"] - timing["thoughts"] - timing["decode"])
+    connection = HTTPConnection("127.0.0.1", PORT, timeout=300)
+    for n in range(requests):
+        question = QUESTIONS[n % len(QUESTIONS)]
+        body = json.dumps({"question": question, "budget": 8, "seed": n, "sampler": sampler})
+        started = time.perf_counter()
+        connection.request("POST", "/solve", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse().read()
+        total = (time.perf_counter() - started) * 1e3
+        timing = json.loads(answer)["timing_ms"]
+        overheads.append(total - timing["prefill"] - timing["thoughts"] - timing["decode"])
+    connection.close()
     return statistics.median(overheads)
 
 
 def deadlines(sampler: str, tries: int = 5) -> tuple[float, dict[float, int]]:
     """Milliseconds of 16 lanes, and how many budgets of 256 were answered at multiples of that."""
-    answered = {}
+    answered: dict[float, int] = {}
     with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as http:
 
         def ask(budget: int, **more: int) -> tuple[int, float]:
@@ -133,7 +183,10 @@ def deadlines(sampler: str, tries: int = 5) -> tuple[float, dict[float, int]]:
         block_ms = statistics.median(ask(16)[1] for _ in range(5))
         for factor in (2.0, 3.0, 5.0):
             limit = max(1, int(factor * block_ms))
-            answered[factor] = sum(ask(256, deadline_ms=limit)[0] == 200 for _ in range(tries))
+            answered[factor] = 0
+            for _ in range(tries):
+                ask(1)  # waits for what the try before left running
+                answered[factor] += ask(256, deadline_ms=limit)[0] == 200
     return block_ms, answered
 
 
@@ -145,58 +198,65 @@ def main() -> None:
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--clients", default="1,8,32,128")
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--round-seconds", type=float, default=0.5, help="of the server")
+    parser.add_argument("--round-seconds", type=float, default=0.75, help="of the server")
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     curves: dict[str, tuple[float, list[Load]]] = {}
+    clients = [int(count) for count in options.clients.split(",")]
     for model in options.model or ["coconut-tiny"]:
-        folder = resolve_model(model).resolve()
-        reasoning = json.loads((folder / "reasoner.json").read_text())["kind"]
-        sampler = "token" if reasoning == "cot" else "gts"
-        if not (folder / "samplers").exists() and reasoning != "cot":
-            sampler = "gaussian"
-        rate, rate_per_cpu = offline(folder, sampler, options.seconds)
-        print(f"{model}, {sampler}: rollout {rate:.0f} lanes/s, {rate_per_cpu:.0f} a CPU second")
-        with _server(folder, options.round_seconds) as server:
-            print(f"  idle overhead {idle_overhead_ms():.1f} ms (median, budget 8)")
-            block_ms, answered = deadlines(sampler)
-            within = ", ".join(f"{k:.0f}x: {n} of 5" for k, n in answered.items())
-            print(f"  16 lanes take {block_ms:.0f} ms; budget 256 answered in time at {within}")
-            print(
-                "  clients  lanes/s  of rollout  a worker CPU s  of rollout  API CPU  p50  p99 ms"
-            )
-            loads = []
-            for clients in map(int, options.clients.split(",")):
-                load = served(server, clients, sampler, options.seconds)
-                loads.append(load)
-                print(
-                    f"  {clients:7d} {load.rate:8.0f} {load.rate / rate:11.0%}"
-                    f" {load.rate_per_cpu:15.0f} {load.rate_per_cpu / rate_per_cpu:11.0%}"
-                    f" {load.api_cpu_share:8.0%}"
-                    f" {load.percentile(0.5):5.0f} {load.percentile(0.99):5.0f}",
-                    flush=True,
-                )
-            curves[model] = rate_per_cpu, loads
+        with tempfile.TemporaryDirectory(prefix="gts-service-") as made:
+            folder = random_gpt2(Path(made)) if model == RANDOM else resolve_model(model).resolve()
+            curves[model] = measure(model, folder, clients, options.seconds, options.round_seconds)
     if options.figure:
         draw(curves, options.figure)
 
 
+def measure(
+    model: str, folder: Path, clients: list[int], seconds: float, round_seconds: float
+) -> tuple[float, list[Load]]:
+    """Print the table of one model; return the rollout's lanes per second, and the loads."""
+    kind = json.loads((folder / "reasoner.json").read_text())["kind"]
+    sampler = "token" if kind == "cot" else "gts"
+    if not (folder / "samplers").exists() and kind != "cot":
+        sampler = "gaussian"
+    rate, rate_per_cpu = offline(folder, sampler, seconds)
+    print(f"{model}, {sampler}: rollout {rate:.0f} lanes/s, {rate_per_cpu:.0f} a CPU second")
+    loads = []
+    with _server(folder, round_seconds) as server:
+        print(f"  idle overhead {idle_overhead_ms(sampler):.1f} ms (median, budget 8)")
+        block_ms, answered = deadlines(sampler)
+        within = ", ".join(f"{k:.0f}x: {n} of 5" for k, n in answered.items())
+        print(f"  16 lanes take {block_ms:.0f} ms; budget 256 answered in time at {within}")
+        print("  clients  lanes/s  of rollout  a worker CPU s  of rollout  API CPU  p50  p99 ms")
+        for count in clients:
+            load = served(server, count, sampler, seconds)
+            loads.append(load)
+            print(
+                f"  {count:7d} {load.rate:8.0f} {load.rate / rate:11.0%}"
+                f" {load.rate_per_cpu:15.0f} {load.rate_per_cpu / rate_per_cpu:11.0%}"
+                f" {load.api_cpu_share:8.0%}"
+                f" {load.percentile(0.5):5.0f} {load.percentile(0.99):5.0f}",
+                flush=True,
+            )
+    return rate, loads
+
+
 def draw(curves: dict[str, tuple[float, list[Load]]], path: Path) -> None:
-    """Lanes per CPU second of the worker against clients, with the rollout's own rate."""
+    """Served lanes per second as a share of the rollout's own, against clients."""
     import matplotlib.pyplot as plt
 
     plt.rcParams["svg.hashsalt"] = "gts"
     figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
-    for number, (model, (rate, loads)) in enumerate(curves.items()):
-        color = f"C{number}"
-        clients = [load.clients for load in loads]
-        axes.plot(clients, [load.rate_per_cpu for load in loads], "o-", color=color, label=model)
-        axes.axhline(rate, color=color, linestyle=":", label=f"{model}: rollout")
+    for model, (rate, loads) in curves.items():
+        shares = [100 * load.rate / rate for load in loads]
+        label = f"{model}: {rate:.0f} lanes/s offline"
+        axes.plot([load.clients for load in loads], shares, "o-", label=label)
+    axes.axhline(90, color="0.5", linestyle=":", linewidth=1)
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("clients, each with budgets of 1 to 128")
-    axes.set_ylabel("lanes per CPU second")
+    axes.set_ylabel("served, % of offline")
     axes.legend()
     figure.savefig(path, metadata={"Date": None})
 

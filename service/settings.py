@@ -47,7 +47,7 @@ class Settings(BaseModel):
     )
     lane_limit: int = Field(256, ge=16, le=65536, description="Most lanes in a round.")
     round_seconds: float = Field(
-        0.5, gt=0, le=60, description="Seconds that a round should take at most."
+        0.75, gt=0, le=60, description="Seconds that a round should take at most."
     )
     start_seconds: float = Field(
         600.0, gt=0, description="Seconds after which a worker that is still loading is replaced."

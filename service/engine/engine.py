@@ -169,7 +169,6 @@ class Engine:
         """Pass finished lanes to their jobs."""
         all_ran = not any(isinstance(result, Failure) for result in report.results.values())
         self._scheduler.finished(device, round, report.seconds if all_ran else None)
-        self._metrics.observe_round(round, report)
         for task in round.tasks:
             job = self._scheduler.jobs.get(task.job_id)
             if job is None or not job.whole.is_open:
@@ -183,6 +182,8 @@ class Engine:
                 self._remove(job.whole)
             else:
                 job.release()
+        # Behind the answers, which are sent first.
+        asyncio.get_running_loop().call_soon(self._metrics.observe_round, round, report)
 
     def _on_out_of_memory(self, device: int, round: RoundTask) -> None:
         """Try again in smaller rounds; a question that does not fit the smallest fails."""

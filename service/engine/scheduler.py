@@ -19,7 +19,9 @@ _MAX_SPEEDS = 64  # bounds the table: sampler specs come from requests
 # ones than the least mostly repeat what every round costs, so the queue grows, whatever their time.
 _KNEE, _LEAST = 0.95, 0.5
 _SMALL_SHARE = 0.75  # of a round, for budgets below a block, which then wait for no other
-_DEADLINE_SHARE = 0.8  # of the time that is left, for the round that should be in time
+# Of the time that is left to a deadline, for the round that should be in time: of a job that has nothing
+# yet, less, since without that round it is not answered at all.
+_DEADLINE_SHARE, _FIRST_SHARE = 0.8, 0.5
 
 
 class Scheduler:
@@ -168,13 +170,18 @@ class Scheduler:
         return RoundTask(next(self._round_ids), group, tasks, at_once)
 
     def _lanes_at_once(self, job: Job) -> int:
-        """Lanes that a round may have of a job: half of a stream that would else have nothing to tell.
+        """Lanes that a round may have of a job.
 
-        That is one whose lanes take longer than a round should, and of which none has run yet.
+        A block, if it has nothing yet and more would pass its deadline. Half of a stream that would
+        else have nothing to tell: its lanes take longer than a round should, and none has run yet.
         """
         waiting, speed = len(job.pending), self._speeds.get(job.group)
-        is_first = job.whole.is_streamed and waiting == len(job.indices) > BLOCK
-        if is_first and speed is not None and speed.seconds(waiting) > self._round_seconds:
+        fit = self._fit(job)
+        if fit is not None and not job.has_finished:
+            waiting = min(waiting, max(fit, BLOCK))
+        is_first = job.whole.is_streamed and len(job.pending) == len(job.indices)
+        is_long = speed is not None and speed.seconds(waiting) > self._round_seconds
+        if is_first and is_long and waiting > BLOCK:
             return max(BLOCK, _blocks(waiting / 2))
         return waiting
 
@@ -212,7 +219,10 @@ class Scheduler:
         speed, left = self._speeds.get(job.group), job.seconds_left
         if speed is None or left is None:
             return None
-        return _blocks(speed.lanes(_DEADLINE_SHARE * left))
+        most = _blocks(speed.lanes(_DEADLINE_SHARE * left))
+        if job.has_finished:
+            return most
+        return min(most, max(BLOCK, _blocks(speed.lanes(_FIRST_SHARE * left))))
 
     def _is_in_vain(self, job: Job) -> bool:
         """Whether more lanes of it would end after its deadline, when it is answered without them."""

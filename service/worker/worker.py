@@ -48,7 +48,7 @@ Asked = Sequence[tuple[Task, Ask]]
 Results = dict[str, LaneReport | Failure]  # by job id
 
 _WARM_QUESTION = "1 + 1 ="
-_SNR_LANES = 16
+_SNR_LANES, _SNR_SECONDS = 16, 1.0  # SNR is measured on so many lanes, and so often at most
 
 
 def main(connection: Connection, config: WorkerConfig) -> None:
@@ -85,6 +85,7 @@ class Worker:
         self._dtype = resolve_dtype(config.dtype, self._device)
         self._models = {place.name: self._load(place) for place in config.models}
         self._prefixes = PrefixCache(config.prefix_cache_bytes)
+        self._snr_times: dict[str, float] = {}  # by model: when it was last measured
 
     def warm_up(self) -> None:
         """Load every sampler and run each model once, so that errors and slow first passes come now."""
@@ -148,10 +149,22 @@ class Worker:
         reports: Results = {}
         for (item, ask), result in zip(asked, done, strict=True):
             self._prefixes.put(reasoner, ask.prompt, result.prefix)
-            # A gauge of the round, which one question tells well enough.
-            snr = None if reports else _snr(sampler, result)
-            reports[item.job_id] = _report(reasoner, item, result, snr=snr)
+            reports[item.job_id] = _report(
+                reasoner, item, result, snr=self._snr(reasoner, sampler, result)
+            )
         return reports
+
+    def _snr(
+        self, reasoner: Reasoner, sampler: Sampler, result: Rollout
+    ) -> tuple[float, ...] | None:
+        """SNR per thought, on a few lanes of one question now and then: it is but a gauge."""
+        now = time.monotonic()
+        if now - self._snr_times.get(reasoner.name, -_SNR_SECONDS) < _SNR_SECONDS:
+            return None
+        self._snr_times[reasoner.name] = now
+        contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
+        heads = heads_of(sampler, contexts)
+        return None if heads is None else tuple(heads.snr)
 
     def _diagnose(
         self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
@@ -211,13 +224,6 @@ def _report(reasoner: Reasoner, item: Task, result: Rollout, **more: Any) -> Lan
         timing=result.timing,
         **more,
     )
-
-
-def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
-    """SNR per thought, measured on a few lanes only: the heads take time, and it is but a gauge."""
-    contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
-    heads = heads_of(sampler, contexts)
-    return None if heads is None else tuple(heads.snr)
 
 
 def _isolated(work: Callable[[Asked], Results], asked: Asked) -> Results:

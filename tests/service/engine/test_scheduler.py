@@ -281,17 +281,26 @@ def with_speed(*jobs: Job) -> Scheduler:
 
 
 def test_a_deadline_gets_a_piece_that_fits_it() -> None:
-    for deadline_ms, lanes in ((200, 32), (400, 112), (5000, 208)):
+    for deadline_ms, lanes in ((200, 16), (400, 64), (5000, 208)):
         hurried = job("a", 256)
         hurried.deadline_ms = deadline_ms
         assert shape(with_speed(hurried)) == {"a": lanes}
 
 
+def test_a_deadline_gets_larger_pieces_once_it_can_be_answered() -> None:
+    hurried = job("a", 256)
+    hurried.deadline_ms = 400
+    hurried._done[0] = Trajectory(0, "", None, 0.0, (), (), None)
+    assert shape(with_speed(hurried)) == {"a": 112}
+
+
 def test_a_deadline_that_nothing_can_meet_is_tried_with_a_block_and_harms_no_other() -> None:
     hopeless, other = job("hopeless", 256), job("other", 256)
     hopeless.deadline_ms = 20
-    made = with_speed(hopeless, other)
-    assert sum(shape(made).values()) == 208, "the round is as large as without it"
+    taken = shape(with_speed(hopeless, other))
+    assert sum(taken.values()) == 208, "the round is as large as without it"
+    assert taken["hopeless"] == BLOCK
+    assert shape(with_speed(hopeless)) == {"hopeless": BLOCK}
 
 
 def test_lanes_that_would_come_too_late_are_not_run_if_others_are_finished() -> None:
@@ -306,7 +315,7 @@ def test_a_deadline_is_served_before_jobs_that_have_time() -> None:
     hurried = job("hurried", 64)
     hurried.deadline_ms = 200
     made = with_speed(*(job(f"{n}", 64) for n in range(20)), hurried)
-    assert shape(made) == {"hurried": 16, "0": 16}
+    assert shape(made) == {"hurried": 16}
 
 
 def test_small_budgets_are_in_the_next_round_whatever_waits() -> None:
