@@ -79,7 +79,7 @@ class Metrics:
             "unique_answers", "Distinct answers of a question.", _COUNTS, "sampler"
         )
         self.snr = gauge(
-            "thought_snr", "rms(mean) over rms(std) of the latest GTS round.", "model", "thought"
+            "thought_snr", "rms(mean) over rms(std), of a GTS round a second.", "model", "thought"
         )
         self.diagnosed = counter(
             "diagnosed", "Samplers diagnosed, by how they explored.", "sampler", "regime"

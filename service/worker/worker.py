@@ -143,28 +143,24 @@ class Worker:
     def _solve(
         self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
     ) -> Results:
-        keeps = isinstance(sampler, LearnedSampler)
+        keeps = isinstance(sampler, LearnedSampler) and self._is_snr_due(reasoner.name)
         asks = [ask for _, ask in asked]
         done = rollout(reasoner, sampler, asks, keep_thoughts=keeps, lane_limit=lane_limit)
         reports: Results = {}
         for (item, ask), result in zip(asked, done, strict=True):
             self._prefixes.put(reasoner, ask.prompt, result.prefix)
-            reports[item.job_id] = _report(
-                reasoner, item, result, snr=self._snr(reasoner, sampler, result)
-            )
+            # A gauge of the round, which one question tells well enough.
+            snr = _snr(sampler, result) if keeps and not reports else None
+            reports[item.job_id] = _report(reasoner, item, result, snr=snr)
         return reports
 
-    def _snr(
-        self, reasoner: Reasoner, sampler: Sampler, result: Rollout
-    ) -> tuple[float, ...] | None:
-        """SNR per thought, on a few lanes of one question now and then: it is but a gauge."""
+    def _is_snr_due(self, model: str) -> bool:
+        """Whether a model's SNR is to be measured again; it is but a gauge."""
         now = time.monotonic()
-        if now - self._snr_times.get(reasoner.name, -_SNR_SECONDS) < _SNR_SECONDS:
-            return None
-        self._snr_times[reasoner.name] = now
-        contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
-        heads = heads_of(sampler, contexts)
-        return None if heads is None else tuple(heads.snr)
+        is_due = now - self._snr_times.get(model, -_SNR_SECONDS) >= _SNR_SECONDS
+        if is_due:
+            self._snr_times[model] = now
+        return is_due
 
     def _diagnose(
         self, reasoner: Reasoner, sampler: Sampler, lane_limit: int, asked: Asked
@@ -224,6 +220,13 @@ def _report(reasoner: Reasoner, item: Task, result: Rollout, **more: Any) -> Lan
         timing=result.timing,
         **more,
     )
+
+
+def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
+    """SNR per thought, measured on a few lanes only: the heads take time."""
+    contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
+    heads = heads_of(sampler, contexts)
+    return None if heads is None else tuple(heads.snr)
 
 
 def _isolated(work: Callable[[Asked], Results], asked: Asked) -> Results:

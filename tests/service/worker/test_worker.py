@@ -11,6 +11,7 @@ from latent.samplers import Sampler
 from latent.specs import SamplerSpec
 from service.engine.messages import LaneReport, RoundReport, RoundTask, Task, WorkerConfig
 from service.models import Catalog
+from service.worker import worker as worker_module
 from service.worker.worker import Worker
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 
@@ -43,3 +44,23 @@ def test_a_report_has_the_counts_of_tokens_and_not_the_tokens(worker: Worker) ->
     assert all(lanes.answer_tokens)
     assert [each.answer for each in lanes.trajectories] == [t.answer for t in whole.trajectories]
     assert not any(each.tokens or each.token_logprobs for each in lanes.trajectories)
+
+
+def test_snr_is_measured_once_in_a_while(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(worker_module.time, "monotonic", lambda: now)
+
+    def snr() -> tuple[float, ...] | None:
+        task = Task("job", QUESTIONS[0], 3, (0, 1))
+        report = worker.run(RoundTask(0, ("solve", "counting", "gts"), (task,), 64))
+        assert isinstance(report, RoundReport)
+        lanes = report.results["job"]
+        assert isinstance(lanes, LaneReport)
+        return lanes.snr
+
+    first = snr()
+    assert first is not None
+    now += 0.5
+    assert snr() is None
+    now += 0.6
+    assert snr() == first
