@@ -81,7 +81,8 @@ class Server:
     def children(self) -> list[int]:
         """Child processes of the API process."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+        # A thread may end while it is read.
+        return [int(pid) for task in tasks for pid in _read(f"{task}/children").split()]
 
     def workers(self) -> list[int]:
         """Worker processes, spares included: the children that multiprocessing spawned."""
