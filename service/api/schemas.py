@@ -216,6 +216,9 @@ class TrajectoryOut(Out):
         description="Mean log-probability of the answer's tokens, with end-of-text."
     )
     confidence: float = Field(description="exp(logprob).")
+    score: float | None = Field(
+        None, description="With the vote `verifier`: the verifier's score, 0 or more."
+    )
     member: str | None = Field(None, description="Of a panel: the member that drew it.")
     member_index: int | None = Field(
         None,
