@@ -24,7 +24,7 @@ class VerifierConfig(Settings):
     dropout: Annotated[float, Interval(ge=0, lt=1), Doc("Share of units dropped in training.")] = (
         0.1
     )
-    epochs: Annotated[_Count, Doc("Passes over the questions that are learned from.")] = 6
+    epochs: Annotated[_Count, Doc("Passes over the questions that are learned from.")] = 10
     prompts: Annotated[_Count, Doc("Questions per step.")] = 64
     lr: Annotated[float, Interval(gt=0, le=1), Doc("Peak learning rate of AdamW.")] = 1e-3
     warmup: Annotated[int, Ge(0), Doc("Steps of linear warm-up.")] = 50

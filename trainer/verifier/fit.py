@@ -61,7 +61,7 @@ def fit(
             optimizer.step()
             schedule.step()
             step += 1
-            show(step, float(loss))
+            show(step, loss.item())
     verifier.eval()
 
 

@@ -108,6 +108,11 @@ def _draw(
 ) -> Examples:
     total = len(sets.train)
     with Progress(total, 0, "drawing", line_seconds=_LINE_SECONDS) as progress:
+        if len(sets.validation) < config.validation_size:
+            progress.note(
+                f"validation_size is {len(sets.validation)}, not {config.validation_size}: there are "
+                f"{total + len(sets.validation)} questions, and a fifth are held out"
+            )
         examples = draw_examples(
             reasoner, sampler, verifier, sets.train, config.lanes, config.seed, progress
         )
