@@ -1,4 +1,4 @@
-"""`gts train verifier` from the command line to a vote with what it wrote, on a small random reasoner."""
+"""`gts train verifier` from the command line to a vote with what it wrote, on a random reasoner."""
 
 import json
 import shutil
