@@ -41,7 +41,7 @@ class Rollout:
     perturbations: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
     states: torch.Tensor | None = None  # (N, K, D), if states were kept
     probe: Probe | None = None  # if asked for
-    verified: LaneStates | None = None  # what the verifier has read, with one
+    verified: LaneStates | None = None  # what a verifier has read, if states were kept
 
 
 def rollout(
@@ -142,8 +142,8 @@ def _run(
     batch = LaneBatch(reasoner, sampler, asks, capacity)
     thoughts = None
     if format.is_latent:
-        keep_states = keep_states or verifier is not None
-        thoughts = think(batch, sites=sites, keep=keep_thoughts, keep_states=keep_states)
+        needs_states = keep_states or verifier is not None
+        thoughts = think(batch, sites=sites, keep=keep_thoughts, keep_states=needs_states)
     thought_seconds = _now(reasoner) - started
     probes: list[Probe] | list[None] = [None] * len(asks)
     verified, scores = None, None
@@ -156,6 +156,8 @@ def _run(
         if verifier is not None and answers is not None:
             verified = verifier.read(thoughts, answers, rows)
             scores = verifier.scores(verified)
+            if not keep_states:
+                thoughts, verified = replace(thoughts, states=None), None
     else:
         rows = decode(batch, batch.first_hidden, 0, keep_all=with_probe)
         if with_probe:

@@ -87,12 +87,11 @@ class Verifier(nn.Module):
     ) -> LaneStates:
         """Put what a pass has kept together; `answers` are those of `new_answers`, filled."""
         assert thoughts.states is not None
-        dtype = self.states.weight.dtype
+        dtype, room = self.states.weight.dtype, self.shape.answer_tokens
         states = torch.cat((thoughts.states, thoughts.final[:, None], answers), dim=1)
-        logprobs = torch.zeros(len(rows), self.shape.answer_tokens, dtype=dtype)
-        for lane, row in enumerate(rows):
-            own = torch.tensor(row.token_logprobs[: self.shape.answer_tokens], dtype=dtype)
-            logprobs[lane, : len(own)] = own.clamp(min=_LOWEST_LOGPROB)
+        padding = (0.0,) * room
+        logprobs = torch.tensor([(*row.token_logprobs, *padding)[:room] for row in rows])
+        logprobs = logprobs.clamp(min=_LOWEST_LOGPROB).to(dtype)
         return LaneStates(states.to(dtype), to_device(logprobs, states.device))
 
     @torch.no_grad()

@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 CARD_NAME = "verifier.json"
+_LARGEST = 2**16
 _SHAPE = ("width", "thoughts", "answer_tokens", "hidden")
 
 
@@ -87,8 +88,8 @@ def read_verifier_card(folder: Path) -> VerifierCard:
             raise ValueError(f"format {values['format']!r} is unknown")
         shape = checked_fields(values["shape"], _SHAPE, "shape.")
         for name in _SHAPE:
-            if checked_type(shape[name], int, f"shape.{name}") < 1:
-                raise ValueError(f"shape.{name} must be at least 1")
+            if not 1 <= checked_type(shape[name], int, f"shape.{name}") <= _LARGEST:
+                raise ValueError(f"shape.{name} must be 1 to {_LARGEST}")
         return VerifierCard(
             VerifierShape(**shape),
             checked_type(values["reasoner_fingerprint"], str, "reasoner_fingerprint"),

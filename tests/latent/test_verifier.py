@@ -43,7 +43,9 @@ def drawn(reasoner: Reasoner, lanes: int, *others: int, lane_limit: int = 512) -
         for n, count in enumerate((lanes, *others))
     ]
     sampler, verifier = reasoner.sampler(SAMPLER), make_verifier(reasoner)
-    return rollout(reasoner, sampler, asks, verifier=verifier, lane_limit=lane_limit)[0]
+    return rollout(
+        reasoner, sampler, asks, verifier=verifier, keep_states=True, lane_limit=lane_limit
+    )[0]
 
 
 def test_it_reads_the_states_that_thoughts_and_tokens_are_made_from() -> None:
@@ -181,6 +183,7 @@ def test_a_verifier_of_other_weights_or_another_shape_is_refused(
     [
         ({"format": 2}, "format 2"),
         ({"shape": {"width": 32}}, "shape.thoughts is missing"),
+        ({"shape": {"width": 0, "thoughts": 1, "answer_tokens": 1, "hidden": 1}}, "shape.width"),
         ({"reasoner_fingerprint": 7}, "reasoner_fingerprint must be a text"),
         ({"more": 1}, "more is unknown"),
     ],

@@ -63,7 +63,7 @@ def draw_labelled(
             )
             for question in chunk
         ]
-        done = rollout(reasoner, sampler, asks, verifier=verifier)
+        done = rollout(reasoner, sampler, asks, verifier=verifier, keep_states=True)
         yield [_labelled(question, one) for question, one in zip(chunk, done, strict=True)]
 
 

@@ -129,6 +129,7 @@ def _fit(verifier: Verifier, examples: Examples, config: VerifierConfig) -> None
     total = step_count(len(examples.is_right), config)
     with Progress(total, 0, "training", line_seconds=_LINE_SECONDS) as progress:
         fit(verifier, examples, config, lambda step, loss: progress.show(step, {"loss": loss}))
+    verifier.half().float()  # as it is stored, so that this is what is measured
 
 
 def _validate(
