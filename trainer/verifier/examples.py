@@ -13,9 +13,8 @@ from latent.samplers import Sampler
 from latent.trajectory import Trajectory
 from latent.verifier import LaneStates, Verifier
 from trainer.data.questions import Question
-from trainer.runs.progress import Progress
 
-__all__ = ["Examples", "Labelled", "draw_examples", "draw_labelled"]
+__all__ = ["Drawer", "Examples", "Labelled", "joined_examples"]
 
 _LANES_PER_ROLLOUT = 512
 
@@ -43,52 +42,40 @@ class Examples:
     is_right: torch.Tensor  # (R, N) bool
 
 
-def draw_labelled(
-    reasoner: Reasoner,
-    sampler: Sampler,
-    verifier: Verifier,
-    questions: Sequence[Question],
-    lanes: int,
-    seed: int,
-) -> Iterator[list[Labelled]]:
-    """Draw `lanes` trajectories of each question and label them, some questions at a time."""
-    size = max(1, _LANES_PER_ROLLOUT // lanes)
-    for first in range(0, len(questions), size):
-        chunk = questions[first : first + size]
-        asks = [
-            Ask(
-                reasoner.encode(question.question),
-                derive_seed(seed, "verifier", question.id),
-                tuple(range(lanes)),
+@dataclass(frozen=True)
+class Drawer:
+    """Draws the trajectories of a reasoner with one sampler; the verifier reads and scores them."""
+
+    reasoner: Reasoner
+    sampler: Sampler
+    verifier: Verifier
+    seed: int
+
+    def draw(self, questions: Sequence[Question], lanes: int) -> Iterator[list[Labelled]]:
+        """Draw `lanes` trajectories of each question and label them, some questions at a time."""
+        size = max(1, _LANES_PER_ROLLOUT // lanes)
+        for first in range(0, len(questions), size):
+            chunk = questions[first : first + size]
+            asks = [
+                Ask(
+                    self.reasoner.encode(question.question),
+                    derive_seed(self.seed, "verifier", question.id),
+                    tuple(range(lanes)),
+                )
+                for question in chunk
+            ]
+            done = rollout(
+                self.reasoner, self.sampler, asks, verifier=self.verifier, keep_states=True
             )
-            for question in chunk
-        ]
-        done = rollout(reasoner, sampler, asks, verifier=verifier, keep_states=True)
-        yield [_labelled(question, one) for question, one in zip(chunk, done, strict=True)]
+            yield [_labelled(question, one) for question, one in zip(chunk, done, strict=True)]
 
 
-def draw_examples(
-    reasoner: Reasoner,
-    sampler: Sampler,
-    verifier: Verifier,
-    questions: Sequence[Question],
-    lanes: int,
-    seed: int,
-    progress: Progress,
-) -> Examples:
-    """Draw trajectories of all questions; keep those of questions with right and wrong ones."""
-    kept: list[Labelled] = []
-    done = 0
-    for drawn in draw_labelled(reasoner, sampler, verifier, questions, lanes, seed):
-        kept += [one for one in drawn if one.is_mixed]
-        done += len(drawn)
-        progress.show(done, {"mixed": str(len(kept))})
-    if not kept:
-        return Examples(torch.zeros(0), torch.zeros(0), torch.zeros(0, lanes, dtype=torch.bool))
+def joined_examples(drawn: Sequence[Labelled]) -> Examples:
+    """Put the trajectories of questions, equally many of each, together to learn from."""
     return Examples(
-        torch.stack([one.read.states for one in kept]),
-        torch.stack([one.read.logprobs for one in kept]),
-        torch.tensor([one.is_right for one in kept]),
+        torch.stack([one.read.states for one in drawn]),
+        torch.stack([one.read.logprobs for one in drawn]),
+        torch.tensor([one.is_right for one in drawn]),
     )
 
 

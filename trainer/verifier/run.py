@@ -11,8 +11,6 @@ import torch
 
 from latent.device import resolve_device
 from latent.errors import InputError
-from latent.reasoner import Reasoner
-from latent.samplers import Sampler
 from latent.store import load_reasoner
 from latent.verifier import Verifier, verifier_shape
 from latent.verifier_file import folder_verifier, user_verifier
@@ -23,7 +21,7 @@ from trainer.runs.output_folder import claimed
 from trainer.runs.progress import Progress
 from trainer.sampler.episodes import ReasonerEnvironment
 from trainer.verifier.config import VerifierConfig
-from trainer.verifier.examples import Examples, Labelled, draw_examples, draw_labelled
+from trainer.verifier.examples import Drawer, Examples, Labelled, joined_examples
 from trainer.verifier.fit import fit, step_count
 from trainer.verifier.measures import measure
 from trainer.verifier.publish import publish, verdict
@@ -74,10 +72,11 @@ def run_verifier(run: VerifierRun) -> VerifierResult:
     out = run.out or _place(run.model, folder, reasoner.fingerprint)
     with claimed(out, "a verifier's training"):
         sampler = reasoner.sampler(None, config.validation_lanes)
-        examples = _draw(reasoner, sampler, verifier, sets, config)
+        drawer = Drawer(reasoner, sampler, verifier, config.seed)
+        examples = _draw(drawer, sets, config)
         _fit(verifier, examples, config)
-        drawn = _validate(reasoner, sampler, verifier, sets, config)
-        results = {"split": "validation", **measure(drawn, config.seed)}
+        results = {"split": "validation"}
+        results |= measure(_validate(drawer, sets, config), config.seed)
         training = {
             "reasoner": reasoner.name,
             "command": shlex.join(["gts", *sys.argv[1:]]),
@@ -99,30 +98,27 @@ def _place(model: str, folder: Path, fingerprint: str) -> Path:
     return folder_verifier(folder)
 
 
-def _draw(
-    reasoner: Reasoner,
-    sampler: Sampler,
-    verifier: Verifier,
-    sets: QuestionSets,
-    config: VerifierConfig,
-) -> Examples:
-    total = len(sets.train)
+def _draw(drawer: Drawer, sets: QuestionSets, config: VerifierConfig) -> Examples:
+    """Draw the training questions; keep those with right and wrong trajectories."""
+    kept: list[Labelled] = []
+    total, done = len(sets.train), 0
     with Progress(total, 0, "drawing", line_seconds=_LINE_SECONDS) as progress:
         if len(sets.validation) < config.validation_size:
             progress.note(
                 f"validation_size is {len(sets.validation)}, not {config.validation_size}: there are "
                 f"{total + len(sets.validation)} questions, and a fifth are held out"
             )
-        examples = draw_examples(
-            reasoner, sampler, verifier, sets.train, config.lanes, config.seed, progress
-        )
-    if not len(examples.is_right):
+        for drawn in drawer.draw(sets.train, config.lanes):
+            kept += [one for one in drawn if one.is_mixed]
+            done += len(drawn)
+            progress.show(done, {"mixed": str(len(kept))})
+    if not kept:
         raise InputError(
             f"none of the {total} questions has right and wrong trajectories, so there is nothing to "
             "learn; give other questions, or more",
             param="data",
         )
-    return examples
+    return joined_examples(kept)
 
 
 def _fit(verifier: Verifier, examples: Examples, config: VerifierConfig) -> None:
@@ -132,20 +128,12 @@ def _fit(verifier: Verifier, examples: Examples, config: VerifierConfig) -> None
     verifier.half().float()  # as it is stored, so that this is what is measured
 
 
-def _validate(
-    reasoner: Reasoner,
-    sampler: Sampler,
-    verifier: Verifier,
-    sets: QuestionSets,
-    config: VerifierConfig,
-) -> list[Labelled]:
+def _validate(drawer: Drawer, sets: QuestionSets, config: VerifierConfig) -> list[Labelled]:
     """Draw the validation questions; the rollout scores them, as it does when serving."""
     found: list[Labelled] = []
-    lanes, total = config.validation_lanes, len(sets.validation)
+    total = len(sets.validation)
     with Progress(total, 0, "measuring", line_seconds=_LINE_SECONDS) as progress:
-        for drawn in draw_labelled(
-            reasoner, sampler, verifier, sets.validation, lanes, config.seed
-        ):
+        for drawn in drawer.draw(sets.validation, config.validation_lanes):
             found += drawn
             progress.show(len(found), {"validation": str(len(found))})
     return found
