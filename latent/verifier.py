@@ -34,6 +34,8 @@ _WEIGHTS_NAME = "verifier.safetensors"
 _OWN_TOKENS = 6  # of an answer, behind its prefix, that are read at most
 _LOWEST_LOGPROB = -8.0
 _LARGEST_LOG_SCORE = 20.0
+# Scores are square roots of odds: with the odds themselves one overrated trajectory outweighs many.
+_TEMPERATURE = 2.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def joined_states(parts: Sequence[LaneStates]) -> LaneStates:
 
 
 class Verifier(nn.Module):
-    """A network over the states of a trajectory, side by side; its output is the log of a score."""
+    """A network over the states of a trajectory, side by side; its output is a logit."""
 
     def __init__(self, shape: VerifierShape, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -74,7 +76,7 @@ class Verifier(nn.Module):
         )
 
     def forward(self, states: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
-        """Log-scores (…,) from states (…, K + 1 + A, D) and log-probabilities (…, A)."""
+        """Logits (…,) from states (…, K + 1 + A, D) and log-probabilities (…, A)."""
         mixed = self.states(states.flatten(-2)) + self.logprobs(logprobs)
         return torch.as_tensor(self.judge(mixed)[..., 0])
 
@@ -97,7 +99,7 @@ class Verifier(nn.Module):
     @torch.no_grad()
     def scores(self, lanes: LaneStates) -> list[float]:
         """Score lanes; the scores of an answer's trajectories are added up by the vote."""
-        logs = self(lanes.states, lanes.logprobs).double()
+        logs = self(lanes.states, lanes.logprobs).double() / _TEMPERATURE
         logs = logs.nan_to_num(nan=-_LARGEST_LOG_SCORE)  # of a lane whose state has overflowed
         found: list[float] = logs.clamp(-_LARGEST_LOG_SCORE, _LARGEST_LOG_SCORE).exp().tolist()
         return found

@@ -30,6 +30,6 @@ class VerifierConfig(Settings):
     warmup: Annotated[int, Ge(0), Doc("Steps of linear warm-up.")] = 50
     weight_decay: Annotated[float, Ge(0), Doc("Weight decay of AdamW.")] = 0.05
     gradient_clip: Annotated[float, Gt(0), Doc("Largest gradient norm.")] = 1.0
-    validation_size: Annotated[_Count, Doc("Questions held out to measure the votes.")] = 1000
+    validation_size: Annotated[_Count, Doc("Questions held out to measure the votes.")] = 2000
     validation_lanes: Annotated[int, Ge(4), Doc("Trajectories per validation question.")] = 32
     seed: Annotated[int, Ge(0), Le(2**63 - 1), Doc("Seed of weights, order and noise.")] = 0

@@ -52,7 +52,7 @@ of an answer's trajectories are added up, and the answer with the highest sum wi
   after each of {shape.thoughts}, and those that the first {shape.answer_tokens} tokens of the text are
   chosen from, with the log-probabilities of these tokens. {count:,} parameters.
 - Loss: for every right and every wrong trajectory of a question, −log of the probability that the
-  right one wins, by their scores alone (a ranking loss).
+  right one wins, by the difference of their logits (a ranking loss). A score is exp(logit / 2).
 - Data: `{data}`, {training["questions"]} questions × {config["lanes"]} trajectories with sampler
   `{training["sampler"]}`; it learned from the {training["mixed"]} that have right and wrong ones, in
   {config["epochs"]} epochs. Time: {training["seconds"] / 60:.1f} minutes.

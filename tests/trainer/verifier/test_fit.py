@@ -25,11 +25,11 @@ def examples(questions: int, seed: int) -> Examples:
 
 
 def test_the_loss_is_the_mean_over_pairs_of_a_question() -> None:
-    logs = torch.tensor([[1.0, 0.0, 3.0], [0.5, 0.5, 0.0]])
+    logits = torch.tensor([[1.0, 0.0, 3.0], [0.5, 0.5, 0.0]])
     is_right = torch.tensor([[True, False, False], [True, False, True]])
     pairs = (1.0 - 0.0, 1.0 - 3.0, 0.5 - 0.5, 0.0 - 0.5)
     expected = sum(math.log1p(math.exp(-gap)) for gap in pairs) / len(pairs)
-    assert float(ranking_loss(logs, is_right)) == pytest.approx(expected)
+    assert float(ranking_loss(logits, is_right)) == pytest.approx(expected)
 
 
 def test_a_verifier_learns_to_tell_right_from_wrong() -> None:
