@@ -1,12 +1,14 @@
 """Fits a verifier to labelled trajectories by ranking the right above the wrong of the same question.
 
-Readings, and what was tried (coconut-tiny, 40,960 questions × 8, 1500 validation questions):
+Readings, and what was tried (coconut-tiny, 40,960 questions × 8 trajectories; the vote with N = 32 on
+1500 validation questions, whose majority is right for 53.3%):
 1. Only questions with right and wrong trajectories are used: in the others no score changes a vote.
-2. The loss compares pairs: RankNet's −log σ(s_right − s_wrong). −log of the share that the right ones
-   get of all exp(s), the vote's own loss, was 1 point worse after as many epochs.
-3. The vote adds up exp(s/2). Adding up exp(s), whose ratios are the odds of a pair, was as good (0.2
-   points worse at N = 32) with a wider interval; adding up σ(s) was 1.3 points worse.
-4. States of a middle layer beside the last made it no better.
+2. The loss compares pairs: RankNet's −log σ(s_right − s_wrong), 57.5% after 6 epochs. The loss of the
+   vote, −log of the share that the right ones get of all exp(s), gave 56.4%, and 57.4% after 12.
+3. The vote adds up exp(s/2): 57.6% after 12 epochs, with exp(s) 57.5% and a wider interval of the gain,
+   with σ(s) 56.3%.
+4. States of a middle layer beside the last: 56.3% after 5 epochs. A transformer over the states with a
+   tenth of the parameters: 57.1% after 6, which took four times as long.
 """
 
 from collections.abc import Callable
