@@ -47,7 +47,9 @@ def chat_command(
     ] = None,
     vote: Annotated[
         str | None,
-        typer.Option(help="majority, confidence, best, centroid or checked.", show_default=False),
+        typer.Option(
+            help="majority, confidence, best, centroid, checked or verifier.", show_default=False
+        ),
     ] = None,
     device: Device = "auto",
     dtype: Dtype = "auto",

@@ -1,10 +1,13 @@
 """`gts train sampler`: trains a GTS for a frozen reasoner; under torchrun, on several ranks."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from trainer.runs.settings import Settings
 
 __all__ = ["SettingsHelp", "sampler"]
 
@@ -14,11 +17,15 @@ class SettingsHelp(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Read the settings only now: other commands need not import them."""
-        from trainer.sampler.config import PRESETS
-
-        rows = (f"{name}={value}: {text}" for name, value, text in PRESETS["default"].rows())
+        rows = (f"{name}={value}: {text}" for name, value, text in self.settings().rows())
         self.epilog = "\n\n".join(("Settings for --set, with their defaults:", *rows))
         super().format_help(ctx, formatter)
+
+    def settings(self) -> "Settings":
+        """The default settings of the command."""
+        from trainer.sampler.config import PRESETS
+
+        return PRESETS["default"]
 
 
 app = typer.Typer(add_completion=False)

@@ -137,14 +137,24 @@ class Texts:
         ]
 
 
-def decode(batch: LaneBatch, hidden: torch.Tensor, slot: int, *, keep_all: bool) -> list[Decoded]:
+def decode(
+    batch: LaneBatch,
+    hidden: torch.Tensor,
+    slot: int,
+    *,
+    keep_all: bool,
+    states: torch.Tensor | None = None,
+) -> list[Decoded]:
     """Generate from states (T, D) on; the first token goes into suffix slot `slot`.
 
     With `keep_all` no lane leaves and the last token is fed too, for a probe that branches off later.
+    `states` (T, A, D) are filled with those that each row's first A tokens are chosen from.
     """
     texts = Texts(batch.reasoner.format, len(hidden), hidden.device)
     look_every = _LOOK_EVERY.get(hidden.device.type, _LOOK_EVERY_ELSEWHERE)
     for step in range(texts.limit):
+        if states is not None and step < states.shape[1]:
+            states[texts.rows, step] = hidden.where(~texts.is_done[:, None], 0.0)
         chosen = next_tokens(batch, texts, hidden, slot, step)
         is_over = step + 1 == texts.limit
         if (step + 1) % look_every == 0:

@@ -179,9 +179,9 @@ class ReasonerFormat:
 
     @property
     def votes(self) -> tuple[VoteKind, ...]:
-        """The votes that its trajectories can take part in."""
-        without = "checked" if self.is_latent else "centroid"
-        return tuple(vote for vote in get_args(VoteKind) if vote != without)
+        """The votes that its trajectories can take part in without a verifier."""
+        without = ("checked" if self.is_latent else "centroid", "verifier")
+        return tuple(vote for vote in get_args(VoteKind) if vote not in without)
 
     def usual_samplers(self, learned: Sequence[str]) -> list[str]:
         """One spec of every kind that can be used, with those of the learned samplers."""
@@ -232,16 +232,18 @@ class ReasonerFormat:
         if "projection" in (spec.sites or ()) and self.projection is None:
             raise SpecError(f"{name} has no projection to drop in", param="sampler")
 
-    def check_vote(self, vote: VoteKind, name: str) -> None:
-        """Refuse a vote that needs what this kind of reasoner, called `name`, does not have."""
-        if vote not in self.votes:
-            why = (
-                f"checks written equations, and {name} writes none"
-                if self.is_latent
-                else f"needs thoughts, and {name} reasons in text"
-            )
-            known = ", ".join(self.votes)
-            raise InputError(f"vote {vote!r} {why}; use one of {known}", param="vote")
+    def check_vote(self, vote: VoteKind, name: str, *, has_verifier: bool = False) -> None:
+        """Refuse a vote that needs what this reasoner, called `name`, does not have."""
+        if vote in self.votes or (vote == "verifier" and has_verifier):
+            return
+        if not self.is_latent:
+            why = f"needs thoughts, and {name} reasons in text"
+        elif vote == "verifier":
+            why = f"needs a verifier, and {name} has none: gts train verifier makes one"
+        else:
+            why = f"checks written equations, and {name} writes none"
+        known = ", ".join(self.votes)
+        raise InputError(f"vote {vote!r} {why}; use one of {known}", param="vote")
 
     def to_json(self) -> dict[str, Any]:
         """Convert to what `reasoner.json` holds."""

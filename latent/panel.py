@@ -19,7 +19,16 @@ from latent.specs import SamplerSpec
 from latent.trajectory import DETERMINISTIC, MAX_BUDGET, Trajectory
 from latent.votes import Candidate, Tally, VoteKind, certainty_of, rank, tally
 
-__all__ = ["Member", "Panel", "Place", "Split", "as_cast", "member_votes", "panel_tally"]
+__all__ = [
+    "Member",
+    "Panel",
+    "Place",
+    "Split",
+    "as_cast",
+    "check_panel_vote",
+    "member_votes",
+    "panel_tally",
+]
 
 Split = Literal["fixed", "adaptive"]
 
@@ -128,6 +137,16 @@ class Panel:
         if voted.probability is not None:
             return voted.probability >= self.sure
         return certainty_of(voted.candidates) >= self.sure
+
+
+def check_panel_vote(vote: VoteKind) -> None:
+    """Refuse the vote that panels do not have, whatever their members are."""
+    if vote == "verifier":
+        raise InputError(
+            "vote 'verifier' is for one reasoner; a panel weighs its members by its calibration, so "
+            "use another vote",
+            param="vote",
+        )
 
 
 def as_cast(trajectory: Trajectory, position: int, label: str) -> Trajectory:

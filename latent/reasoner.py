@@ -26,6 +26,8 @@ from latent.noise import Site
 from latent.regimes import Thresholds, load_thresholds
 from latent.specs import SamplerSpec
 from latent.supported import check_decoder
+from latent.verifier_file import find_verifier
+from latent.votes import VoteKind
 
 # The methods that load, solve and check import what they need: those modules import this one.
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from latent.samplers import Sampler
     from latent.solved import Solved
     from latent.stopping import Stop
+    from latent.verifier import Verifier
 
 __all__ = ["BUCKET", "ProjectionMLP", "Reasoner"]
 
@@ -158,6 +161,20 @@ class Reasoner:
         if self.folder is None:
             return Calibrations(self.fingerprint)
         return load_calibrations(self.folder, self.fingerprint)
+
+    @cached_property
+    def verifier(self) -> "Verifier | None":
+        """What scores its trajectories for the vote `verifier`; None if it has none."""
+        from latent.verifier import load_verifier
+
+        place = None if self.folder is None else find_verifier(self.folder, self.fingerprint)
+        return None if place is None else load_verifier(self, place)
+
+    def verifier_for(self, vote: VoteKind) -> "Verifier | None":
+        """The verifier if this vote needs it, else None; refuses a vote that it can't take part in."""
+        verifier = self.verifier if vote == "verifier" else None
+        self.format.check_vote(vote, self.name, has_verifier=verifier is not None)
+        return verifier
 
     @cached_property
     def regime_thresholds(self) -> Thresholds:
@@ -287,9 +304,9 @@ class Reasoner:
 
         A budget of 1 is the deterministic trajectory. Without a sampler or a vote: the reasoner's
         default. Without a seed one is drawn, and reported. `vote` is majority, confidence, best,
-        centroid or checked; `include_deterministic` makes the unperturbed trajectory one of the
-        budget. `stop` may end it early; with a calibrated confidence below `abstain_below` no answer
-        is given.
+        centroid, checked or verifier; `include_deterministic` makes the unperturbed trajectory one of
+        the budget. `stop` may end it early; with a calibrated confidence below `abstain_below` no
+        answer is given.
         """
         from latent.solve import solve
 

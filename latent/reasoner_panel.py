@@ -8,7 +8,7 @@ from pathlib import Path
 from latent.device import resolve_device, resolve_dtype
 from latent.errors import NotFoundError
 from latent.lanes import Prefix
-from latent.panel import Panel, Place, as_cast, panel_tally
+from latent.panel import Panel, Place, as_cast, check_panel_vote, panel_tally
 from latent.panel_file import calibrated_panel, read_panel
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
@@ -55,6 +55,7 @@ class ReasonerPanel:
         calibrated confidence below `abstain_below` no answer is given.
         """
         panel, kind = self.panel, parse_vote(vote or "majority")
+        check_panel_vote(kind)
         for reasoner in self.reasoners:
             reasoner.format.check_vote(kind, reasoner.name)
         is_calibrated = panel.calibration(kind) is not None

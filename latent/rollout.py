@@ -23,6 +23,7 @@ from latent.reasoner import Reasoner, bucket_of
 from latent.samplers import Sampler
 from latent.thinking import Thoughts, think
 from latent.trajectory import Timing, Trajectory
+from latent.verifier import LaneStates, Verifier, joined_states
 
 __all__ = ["Ask", "Rollout", "rollout"]
 
@@ -40,6 +41,7 @@ class Rollout:
     perturbations: torch.Tensor | None = None  # (N, K, D), if thoughts were kept
     states: torch.Tensor | None = None  # (N, K, D), if states were kept
     probe: Probe | None = None  # if asked for
+    verified: LaneStates | None = None  # what a verifier has read, if states were kept
 
 
 def rollout(
@@ -51,9 +53,13 @@ def rollout(
     keep_thoughts: bool = False,
     keep_states: bool = False,
     with_probe: bool = False,
+    verifier: Verifier | None = None,
     lane_limit: int = DEFAULT_LANE_LIMIT,
 ) -> list[Rollout]:
-    """Run every ask to completion, at most `lane_limit` lanes at a time; results in order."""
+    """Run every ask to completion, at most `lane_limit` lanes at a time; results in order.
+
+    With a verifier every trajectory gets a score.
+    """
     reasoner.check_sampler(sampler.spec)
     prefixes = _prefill(reasoner, asks)
     parts: list[list[Rollout]] = [[] for _ in asks]
@@ -62,7 +68,9 @@ def rollout(
             replace(asks[number], indices=indices, prefix=prefixes[number][0])
             for number, indices in members
         ]
-        done = _run(reasoner, sampler, pieces, sites, keep_thoughts, keep_states, with_probe)
+        done = _run(
+            reasoner, sampler, pieces, sites, keep_thoughts, keep_states, with_probe, verifier
+        )
         for (number, _), piece in zip(members, done, strict=True):
             parts[number].append(piece)
     return [
@@ -121,8 +129,9 @@ def _run(
     keep_thoughts: bool,
     keep_states: bool,
     with_probe: bool,
+    verifier: Verifier | None,
 ) -> list[Rollout]:
-    """Run one pass: all lanes think, are probed if asked, and decode."""
+    """Run one pass: all lanes think, are probed if asked, decode, and are scored if asked."""
     started = _now(reasoner)
     format = reasoner.format
     targets = [ask.target for ask in asks]
@@ -133,14 +142,22 @@ def _run(
     batch = LaneBatch(reasoner, sampler, asks, capacity)
     thoughts = None
     if format.is_latent:
-        thoughts = think(batch, sites=sites, keep=keep_thoughts, keep_states=keep_states)
+        needs_states = keep_states or verifier is not None
+        thoughts = think(batch, sites=sites, keep=keep_thoughts, keep_states=needs_states)
     thought_seconds = _now(reasoner) - started
     probes: list[Probe] | list[None] = [None] * len(asks)
+    verified, scores = None, None
     if thoughts is not None:
         slot = format.latent_positions
         if with_probe:
             probes = probe(batch, thoughts.hidden, slot, targets)
-        rows = decode(batch, thoughts.hidden, slot, keep_all=False)
+        answers = None if verifier is None else verifier.new_answers(thoughts.hidden)
+        rows = decode(batch, thoughts.hidden, slot, keep_all=False, states=answers)
+        if verifier is not None and answers is not None:
+            verified = verifier.read(thoughts, answers, rows)
+            scores = verifier.scores(verified)
+            if not keep_states:
+                thoughts, verified = replace(thoughts, states=None), None
     else:
         rows = decode(batch, batch.first_hidden, 0, keep_all=with_probe)
         if with_probe:
@@ -150,7 +167,7 @@ def _run(
     finals = thoughts.final.double().cpu().numpy() if thoughts else None  # (T, D)
     read = cache(partial(read_text, reasoner))  # many lanes write the same
     return [
-        _result(read, ask, rows, lanes, thoughts, finals, probed, timing)
+        _result(read, ask, rows, lanes, thoughts, finals, verified, scores, probed, timing)
         for ask, lanes, probed in zip(asks, batch.rows_of, probes, strict=True)
     ]
 
@@ -179,6 +196,8 @@ def _result(
     lanes: range,
     thoughts: Thoughts | None,
     finals: NDArray[np.float64] | None,
+    verified: LaneStates | None,
+    scores: Sequence[float] | None,
     probed: Probe | None,
     timing: Timing,
 ) -> Rollout:
@@ -198,6 +217,7 @@ def _result(
                 token_logprobs=row.token_logprobs,
                 answer_start=row.answer_start,
                 final_thought=None if finals is None else finals[lane],
+                score=None if scores is None else scores[lane],
             )
         )
     assert ask.prefix is not None
@@ -209,6 +229,7 @@ def _result(
         perturbations=_slice(thoughts.perturbations if thoughts else None, own),
         states=_slice(thoughts.states if thoughts else None, own),
         probe=probed,
+        verified=None if verified is None else verified[own],
     )
 
 
@@ -224,6 +245,7 @@ def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
         return torch.cat(there) if there else None
 
     probes = [piece.probe for piece in pieces if piece.probe is not None]
+    verified = [piece.verified for piece in pieces if piece.verified is not None]
     first = cat([p.first_logprobs for p in probes])
     return Rollout(
         prefix=pieces[0].prefix,
@@ -240,4 +262,5 @@ def _join(pieces: Sequence[Rollout], timing: Timing) -> Rollout:
             cat([p.target_complements for p in probes]),
             probes[0].target_start,
         ),
+        verified=joined_states(verified) if verified else None,
     )

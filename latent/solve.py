@@ -32,7 +32,7 @@ def solve(
         None if vote is None else parse_vote(vote),
         counts_votes=stop is not None and stop.kind == "certainty",
     )
-    reasoner.format.check_vote(kind, reasoner.name)
+    verifier = reasoner.verifier_for(kind)
     used = sampler if isinstance(sampler, Sampler) else reasoner.sampler(sampler, budget)
     effective = used.spec.effective_budget(budget)
     indices = budget_indices(effective, include_deterministic=include_deterministic)
@@ -49,7 +49,7 @@ def solve(
     ends = list(checkpoints(len(indices))) if stop else []
     for end in (*ends, len(indices)):
         part = replace(ask, indices=indices[len(drawn) : end])
-        done = rollout(reasoner, used, [part])[0]
+        done = rollout(reasoner, used, [part], verifier=verifier)[0]
         ask = replace(ask, prefix=done.prefix)
         drawn += done.trajectories
         timing += done.timing

@@ -74,9 +74,8 @@ def check_stop(
         )
     if is_calibrated:
         return
-    reason = (
-        f"needs a calibrated confidence, and {what} with vote {vote} has none; run gts calibrate"
-    )
+    advice = "use another vote" if vote == "verifier" else "run gts calibrate"
+    reason = f"needs a calibrated confidence, and {what} with vote {vote} has none; {advice}"
     if abstain_below is not None:
         raise InputError(f"abstain_below {reason}", param="abstain_below")
     if stop is not None and stop.kind == "confidence":

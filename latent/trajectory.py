@@ -30,6 +30,7 @@ class Trajectory:
     answer_start: int | None
     # (D,), for the centroid vote; None for a text reasoner. Not compared: arrays have no one equality.
     final_thought: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    score: float | None = None  # the verifier's, at least 0; None if none has judged it
     # Of a panel, whose trajectories are numbered in its own order: who drew it, and its index there.
     member: str | None = None
     member_index: int | None = None

@@ -1,4 +1,4 @@
-"""The five votes: trajectories in, ranked candidates out. Needs no torch."""
+"""The six votes: trajectories in, ranked candidates out. Needs no torch."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ __all__ = [
     "tally",
 ]
 
-VoteKind = Literal["majority", "confidence", "best", "centroid", "checked"]
+VoteKind = Literal["majority", "confidence", "best", "centroid", "checked", "verifier"]
 
 _CENTRE_ITERATIONS = 64
 
@@ -135,6 +135,14 @@ def _by_checked(_: Sequence[Trajectory]) -> _Score:
     return lambda group: float(sum(are_equations_true(trajectory.text) for trajectory in group))
 
 
+def _by_verifier(trajectories: Sequence[Trajectory]) -> _Score:
+    """Score a group by the sum of what the verifier gives its members."""
+    scores = {each.index: each.score for each in trajectories if each.score is not None}
+    if len(scores) < len(trajectories):
+        raise InputError("the verifier vote needs trajectories with scores", param="vote")
+    return lambda group: sum(scores[trajectory.index] for trajectory in group)
+
+
 def _by_centroid(trajectories: Sequence[Trajectory]) -> _Score:
     """Score a group by its nearest member's closeness to the centre of all final thoughts."""
     thoughts = [
@@ -185,4 +193,5 @@ _SCORES: dict[VoteKind, Callable[[Sequence[Trajectory]], _Score]] = {
     "best": _by_best,
     "centroid": _by_centroid,
     "checked": _by_checked,
+    "verifier": _by_verifier,
 }

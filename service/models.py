@@ -21,9 +21,10 @@ from latent.folders import (
     sampler_spec,
 )
 from latent.format import ReasonerFormat
-from latent.panel import Member, Panel
+from latent.panel import Member, Panel, check_panel_vote
 from latent.panel_file import PanelFiles, calibrated_panel, parse_panel, read_panel
 from latent.specs import SamplerSpec
+from latent.verifier_file import find_verifier
 from latent.votes import VoteKind
 from latent.zoo import find_panel, resolve_model
 from service.engine.messages import ModelPlace
@@ -46,6 +47,16 @@ class ServedModel:
     samplers: Mapping[str, SamplerCard]
     calibrations: Calibrations
     examples: tuple[Example, ...] = ()
+    has_verifier: bool = False
+
+    @property
+    def votes(self) -> tuple[VoteKind, ...]:
+        """The votes that a request may name."""
+        return (*self.format.votes, "verifier") if self.has_verifier else self.format.votes
+
+    def check_vote(self, vote: VoteKind) -> None:
+        """Refuse a vote that its trajectories can't take part in."""
+        self.format.check_vote(vote, self.name, has_verifier=self.has_verifier)
 
     @property
     def default_sampler(self) -> str | None:
@@ -109,6 +120,7 @@ class ServedPanel:
 
     def check_vote(self, vote: VoteKind) -> None:
         """Refuse a vote that one of the members can't take part in."""
+        check_panel_vote(vote)
         for model in self.models:
             model.format.check_vote(vote, model.name)
 
@@ -236,4 +248,5 @@ def _read(folder: Path) -> ServedModel:
         samplers=samplers,
         calibrations=load_calibrations(folder, own),
         examples=read_examples(folder, own),
+        has_verifier=find_verifier(folder, own) is not None,
     )

@@ -110,6 +110,13 @@ $(zoo)/$(1)/samplers/$(2)/sampler.json: $(runs)/$(1)/$(2)/sampler.json
 endef
 $(foreach model,$(models),$(foreach name,$(samplers),$(eval $(call sampler,$(model),$(name)))))
 
+# Scores the trajectories of the default sampler.
+$(runs)/coconut-tiny/verifier/verifier.json: $(zoo)/coconut-tiny/samplers/default/sampler.json
+	$(call train, verifier --model coconut-tiny)
+
+$(zoo)/coconut-tiny/verifiers/default/verifier.json: $(runs)/coconut-tiny/verifier/verifier.json
+	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md verifier.safetensors verifier.json) $(@D)
+
 $(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi/result.json
 	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler dropout:0.05 && touch $@
 
@@ -117,6 +124,7 @@ $(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi/result.json
 smollm2: $(runs)/smollm2-cot/result.json $(runs)/smollm2-codi.shipped
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
+shipped += $(zoo)/coconut-tiny/verifiers/default/verifier.json
 
 # On their own kind of questions, and on others that they may be asked.
 calibrate = gts calibrate --model $(1) --data embedded:validation --data embedded:ood \

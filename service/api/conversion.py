@@ -76,7 +76,7 @@ def solve_job(
     stop = stop_of(body)
     by_certainty = stop is not None and stop.kind == "certainty"
     vote = model.format.vote_or_default(body.vote, counts_votes=by_certainty)
-    model.format.check_vote(vote, model.name)
+    model.check_vote(vote)
     calibration = model.calibrations.find(spec, vote)
     what = f"{model.name} with sampler {spec}"
     check_stop(what, vote, stop, body.abstain_below, is_calibrated=calibration is not None)
@@ -260,6 +260,7 @@ def _trajectory_out(trajectory: Trajectory) -> TrajectoryOut:
         answer=show_answer(trajectory.answer),
         logprob=trajectory.logprob,
         confidence=trajectory.confidence,
+        score=trajectory.score,
         member=trajectory.member,
         member_index=trajectory.member_index,
         tokens=tokens,
@@ -304,7 +305,7 @@ def model_out(
             for name, card in model.samplers.items()
         ],
         default_sampler=model.default_sampler,
-        votes=list(model.format.votes),
+        votes=list(model.votes),
         default_vote=model.format.vote_or_default(None),
         calibrations=[CalibrationOut.model_validate(each) for each in model.calibrations.fitted],
         examples=[ExampleOut.model_validate(each) for each in model.examples],

@@ -100,8 +100,9 @@ class SolveFields(Body):
     vote: VoteKind | None = Field(
         None,
         description="How the trajectories' answers are counted. `checked` leaves out those with a "
-        "false equation in their text. Absent: the model's default, which is majority if it names "
-        "none.",
+        "false equation in their text. `verifier` adds up the scores that a learned verifier gives "
+        "them, for a model that lists it in its `votes`; it goes with no `stop` and no "
+        "`abstain_below`. Absent: the model's default, which is majority if it names none.",
     )
     seed: Seed = None
     include_deterministic: bool = Field(
@@ -216,6 +217,9 @@ class TrajectoryOut(Out):
         description="Mean log-probability of the answer's tokens, with end-of-text."
     )
     confidence: float = Field(description="exp(logprob).")
+    score: float | None = Field(
+        None, description="With the vote `verifier`: the verifier's score, 0 or more."
+    )
     member: str | None = Field(None, description="Of a panel: the member that drew it.")
     member_index: int | None = Field(
         None,

@@ -130,16 +130,16 @@ class Job:
 
     def task(self, indices: tuple[int, ...]) -> Task:
         """Describe these lanes for a worker."""
-        wants_thoughts = self.vote == "centroid"
         return Task(
             job_id=self.job_id,
             question=self.question,
             seed=self.seed,
             indices=indices,
-            wants_thoughts=wants_thoughts,
+            wants_thoughts=self.vote == "centroid",
             answer=self.answer,
             views=self.views,
             wants_tokens=self.wants_tokens,
+            wants_score=self.vote == "verifier",
         )
 
     def accept(self, report: LaneReport) -> int:

@@ -62,6 +62,7 @@ class Task:
     answer: str | None = None  # the true answer, for a diagnosis
     views: tuple[View, ...] = ()  # for a trace
     wants_tokens: bool = False  # the decoded tokens, as text, with their log-probabilities
+    wants_score: bool = False  # the verifier's, for its vote
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,14 @@ class LaneReport:
             for each in self.trajectories
         ]
         finals = [each.final_thought for each in self.trajectories]
+        scores = [each.score for each in self.trajectories]
         arrays = (
             np.array([each.index for each in self.trajectories], np.int32),
             np.array(codes, np.int32),
             np.array([each.logprob for each in self.trajectories], np.float64),
             np.array(self.answer_tokens, np.int32),
             None if any(final is None for final in finals) else np.array(finals),
+            None if any(score is None for score in scores) else np.array(scores, np.float64),
         )
         tokens = [
             (each.tokens, each.token_logprobs, each.token_texts) for each in self.trajectories
@@ -119,7 +122,7 @@ def _unpack(
     tokens: list[tuple[Any, ...]] | None,
     rest: tuple[Any, ...],
 ) -> LaneReport:
-    indices, codes, logprobs, counts, finals = arrays
+    indices, codes, logprobs, counts, finals, scores = arrays
     trajectories = []
     for row, (index, code, logprob) in enumerate(
         zip(indices.tolist(), codes.tolist(), logprobs.tolist(), strict=True)
@@ -137,6 +140,7 @@ def _unpack(
                 token_logprobs,
                 start,
                 final,
+                score=None if scores is None else float(scores[row]),
                 token_texts=token_texts,
             )
         )

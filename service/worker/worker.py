@@ -90,7 +90,7 @@ class Worker:
     def warm_up(self) -> None:
         """Load every sampler and run each model once, so that errors and slow first passes come now."""
         for reasoner in self._models.values():
-            _ = reasoner.regime_thresholds  # a damaged file is refused now
+            _ = reasoner.regime_thresholds, reasoner.verifier  # damaged files are refused now
             for name in sampler_folders(reasoner.folder) if reasoner.folder else ():
                 reasoner.sampler(sampler_spec(name))
             ask = Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))
@@ -145,7 +145,15 @@ class Worker:
     ) -> Results:
         keeps = isinstance(sampler, LearnedSampler) and self._is_snr_due(reasoner.name)
         asks = [ask for _, ask in asked]
-        done = rollout(reasoner, sampler, asks, keep_thoughts=keeps, lane_limit=lane_limit)
+        verifier = reasoner.verifier if any(item.wants_score for item, _ in asked) else None
+        done = rollout(
+            reasoner,
+            sampler,
+            asks,
+            keep_thoughts=keeps,
+            verifier=verifier,
+            lane_limit=lane_limit,
+        )
         reports: Results = {}
         for (item, ask), result in zip(asked, done, strict=True):
             self._prefixes.put(reasoner, ask.prompt, result.prefix)
@@ -208,6 +216,8 @@ def _report(reasoner: Reasoner, item: Task, result: Rollout, **more: Any) -> Lan
 
     def sent(trajectory: Trajectory) -> Trajectory:
         changed: dict[str, Any] = {} if item.wants_thoughts else {"final_thought": None}
+        if not item.wants_score:  # another question of the round wanted scores
+            changed["score"] = None
         if item.wants_tokens:
             texts = (str(reasoner.tokenizer.decode([token])) for token in trajectory.tokens)
             return replace(trajectory, token_texts=tuple(texts), **changed)

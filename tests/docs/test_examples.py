@@ -35,6 +35,7 @@ from tests.docs.markdown import (
     table,
 )
 from tests.service.server import RunningServer
+from trainer.verifier.config import VerifierConfig
 
 # Every question that an example asks, and its answer, worked out by hand.
 ANSWERS = {
@@ -299,6 +300,13 @@ def test_the_table_of_settings_lists_every_setting_with_its_defaults(gts: Any) -
         listed = {row[0].strip("`"): row[column].strip("`") for row in rows}
         assert {name: named.get(value, value) for name, value in listed.items()} == shown
     assert all(row[3] for row in rows)
+
+
+def test_the_table_of_a_verifiers_settings_lists_every_setting_with_its_default() -> None:
+    rows = table(ROOT / "docs" / "training.md", "### Settings of a verifier")
+    listed = {row[0].strip("`"): row[1] for row in rows}
+    assert listed == {name: str(value) for name, value, _ in VerifierConfig().rows()}
+    assert all(row[2] for row in rows)
 
 
 def test_every_flag_of_the_server_is_in_the_table_of_operations() -> None:

@@ -31,6 +31,7 @@ from latent.specs import SamplerSpec
 from latent.store import load_reasoner, load_sampler, save_reasoner, save_sampler
 from tests.latent.released import Coconut, write_base
 from tests.reasoners import gpt2_config, llama_config, make_reasoner
+from tests.verifiers import add_verifier
 
 HANG_SECONDS = 60
 MEMORY_KIB = 600 * 1024
@@ -161,7 +162,7 @@ def outcome(load: Callable[[], None]) -> str:
 
 @pytest.fixture(scope="module")
 def reasoner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small CODI reasoner with a sampler; its weights are in one file."""
+    """A small CODI reasoner with a sampler and a verifier; its weights are in one file."""
     folder = tmp_path_factory.mktemp("fuzz") / "codi"
     config = llama_config(num_hidden_layers=1, hidden_size=8, intermediate_size=8)
     reasoner = make_reasoner("codi", config=config, dtype=torch.float32)
@@ -170,16 +171,18 @@ def reasoner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_reasoner(folder, reasoner.format, reasoner._model, reasoner.tokenizer, projection)
     card = SamplerCard("gts", 8, fingerprint(folder))
     save_sampler(folder / "samplers" / "default", GaussianThoughtSampler(8), card)
+    add_verifier(folder)
     return folder
 
 
 def use(folder: Path) -> None:
-    """Load a reasoner and its sampler, and answer a question."""
+    """Load a reasoner, its sampler and its verifier, and answer a question."""
     reasoner = load_reasoner(folder)
     sampler = load_sampler(reasoner, SamplerSpec.parse("gts"), folder / "samplers" / "default")
     ask = Ask(reasoner.encode(QUESTION), seed=0, indices=(-1, 0))
-    for trajectory in rollout(reasoner, sampler, [ask])[0].trajectories:
+    for trajectory in rollout(reasoner, sampler, [ask], verifier=reasoner.verifier)[0].trajectories:
         assert all(logprob <= 0 for logprob in trajectory.token_logprobs)  # and so none is NaN
+        assert trajectory.score is None or 0 < trajectory.score < 1e9
 
 
 REASONER_FILES: dict[str, Callable[[random.Random, bytes], bytes]] = {
@@ -191,6 +194,8 @@ REASONER_FILES: dict[str, Callable[[random.Random, bytes], bytes]] = {
     "projection.safetensors": damage_safetensors,
     "samplers/default/sampler.json": damage_json,
     "samplers/default/sampler.safetensors": damage_safetensors,
+    "verifiers/default/verifier.json": damage_json,
+    "verifiers/default/verifier.safetensors": damage_safetensors,
 }
 
 

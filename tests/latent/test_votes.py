@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from latent.errors import InputError
@@ -83,3 +85,19 @@ def test_a_vote_is_named_or_refused() -> None:
         parse_vote("loudest")
     with pytest.raises(InputError, match="at least one trajectory"):
         tally([])
+
+
+def test_verifier_adds_up_the_scores_of_an_answer() -> None:
+    scores = (0.5, 0.25, 2.0)
+    cast = [
+        replace(each, score=score)
+        for each, score in zip(voters((7, 0.9), (7, 0.9), (8, 0.1)), scores, strict=True)
+    ]
+    result = tally(cast, "verifier")
+    assert [candidate.answer for candidate in result.candidates] == [8, 7]
+    assert result.winner.share == pytest.approx(2.0 / 2.75)
+
+
+def test_verifier_without_scores_is_refused() -> None:
+    with pytest.raises(InputError, match="scores"):
+        tally(voters((1, 0.5), (2, 0.5)), "verifier")

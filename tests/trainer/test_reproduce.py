@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from latent.folders import sampler_folders
+from latent.verifier_file import CARD_NAME, folder_verifier, read_verifier_card
 from latent.zoo import embedded_models
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +61,14 @@ def test_every_embedded_sampler_was_trained_by_these_commands_and_none_is_missin
     ]
     wanted = [one for one in trainings(planned) if one["kind"] == ["sampler"]]
     assert sorted(embedded, key=str) == sorted(wanted, key=str)
+
+
+def test_every_embedded_verifier_was_trained_by_these_commands_and_none_is_missing(
+    planned: str,
+) -> None:
+    embedded = [
+        options(read_verifier_card(folder_verifier(folder)).training["command"])
+        for folder in embedded_models().values()
+        if (folder_verifier(folder) / CARD_NAME).is_file()
+    ]
+    assert embedded == [one for one in trainings(planned) if one["kind"] == ["verifier"]]

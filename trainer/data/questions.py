@@ -1,4 +1,4 @@
-"""Questions of a sampler run: loading, splitting off validation, order and seeds of the draws.
+"""Questions of a sampler or verifier run: loading, splitting off validation, order and seeds.
 
 Order and seeds are functions of (seed, step), so that resuming needs no saved random state.
 """
@@ -60,8 +60,9 @@ def load_questions(source: str, count: int | None, validation_size: int, seed: i
         )
     if source.startswith(f"{EMBEDDED}:"):
         raise InputError(
-            f"a sampler does not learn from {source}: the reasoners have seen embedded:train, and "
-            "the other splits are to measure on; use embedded, which draws questions of its own",
+            f"samplers and verifiers do not learn from {source}: the reasoners have seen "
+            "embedded:train, and the other splits are to measure on; use embedded, which draws "
+            "questions of its own",
             param="data",
         )
     questions = _named(load_rows(source, count), "row")

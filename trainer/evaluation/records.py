@@ -157,10 +157,15 @@ def _vote(trajectories: Sequence[Trajectory], kind: VoteKind, truth: Decimal) ->
 
 
 def _vote_kinds(samples: Sequence[Trajectory]) -> list[VoteKind]:
-    """Votes that these samples allow: with final thoughts the centroid, else that of checked text."""
-    without = "centroid" if samples[0].final_thought is None else "checked"
+    """Votes that these samples allow: with final thoughts the centroid, else that of checked text.
+
+    The verifier's is there if they have scores.
+    """
+    without = {"centroid" if samples[0].final_thought is None else "checked"}
+    if samples[0].score is None:
+        without.add("verifier")
     kinds: tuple[VoteKind, ...] = get_args(VoteKind)
-    return [kind for kind in kinds if kind != without]
+    return [kind for kind in kinds if kind not in without]
 
 
 def _finite(value: float | None) -> float | None:

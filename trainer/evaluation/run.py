@@ -221,6 +221,7 @@ def _roll_out(
         asks,
         keep_thoughts=with_probe and isinstance(sampler, LearnedSampler),
         with_probe=with_probe,
+        verifier=reasoner.verifier,
         lane_limit=config.lanes,
     )
     for question, one in zip(questions, done, strict=True):

@@ -17,6 +17,7 @@ from latent.noise import derive_seed
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
 from latent.store import load_reasoner, load_sampler
+from latent.verifier_file import find_verifier
 from latent.zoo import resolve_model, resolve_sampler
 from trainer.data.sources import Dataset, Malformed, Placed, load_dataset
 from trainer.evaluation.config import EvaluationConfig, check_distinct
@@ -51,6 +52,7 @@ class Subject:
             "budget": config.budget,
             "seed": config.seed,
             "calibration": _calibration_digest(self.reasoner),
+            **_verifier_identity(self.reasoner),
         }
 
     def model_card(self) -> dict[str, Any]:
@@ -161,6 +163,14 @@ def _target(reasoner: Reasoner, truth: Decimal) -> tuple[int, ...] | None:
         return reasoner.encode_answer(truth)
     except InputError:
         return None
+
+
+def _verifier_identity(reasoner: Reasoner) -> dict[str, str]:
+    """The hash of its verifier's weights, if it has one."""
+    place = None
+    if reasoner.folder is not None:
+        place = find_verifier(reasoner.folder, reasoner.fingerprint)
+    return {} if place is None else {"weights of the verifier": weights_digest(place)}
 
 
 def _calibration_digest(reasoner: Reasoner) -> str | None:

@@ -12,13 +12,20 @@ from latent.files import write_atomically
 
 __all__ = ["Kind", "claimed", "write_file"]
 
-Kind = Literal["a sampler's training", "a backbone's training", "an evaluation", "a comparison"]
+Kind = Literal[
+    "a sampler's training",
+    "a backbone's training",
+    "a verifier's training",
+    "an evaluation",
+    "a comparison",
+]
 
 # Files that show what a folder holds, so that no other command writes into it.
 _MARKERS: dict[str, str] = {
     "reasoner.json": "a reasoner",
     "checkpoint/sampler.json": "a sampler's training",
     "checkpoint/backbone.json": "a backbone's training",
+    "verifier.json": "a verifier's training",
     "parts": "an evaluation",
     # Of earlier versions:
     "checkpoint/checkpoint.json": "a sampler's training",

@@ -1,5 +1,6 @@
 """Shows the progress of a run: a live bar at a terminal, plain lines otherwise."""
 
+import time
 from collections.abc import Mapping
 from types import TracebackType
 
@@ -9,9 +10,21 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """A progress bar if standard output is a terminal, else one line per call of `show`."""
+    """A progress bar if standard output is a terminal, else one line per call of `show`.
 
-    def __init__(self, total: int, done: int, description: str = "training") -> None:
+    With `line_seconds` a call gives no line so soon after another, unless it is the last.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        done: int,
+        description: str = "training",
+        *,
+        line_seconds: float = 0.0,
+    ) -> None:
+        self._line_seconds = line_seconds
+        self._last_line = -line_seconds
         self._console = Console(soft_wrap=True)
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -43,7 +56,10 @@ class Progress:
             for name, value in metrics.items()
         )
         self._bar.update(self._task, completed=step, description=text)
-        if not self._console.is_terminal:
+        now = time.monotonic()
+        is_due = now - self._last_line >= self._line_seconds or step == self._total
+        if not self._console.is_terminal and is_due:
+            self._last_line = now
             print(f"{step}/{self._total} {text}", flush=True)
 
     def note(self, text: str) -> None:

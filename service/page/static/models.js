@@ -32,6 +32,7 @@ const VOTES = {
   best: "most confident",
   centroid: "nearest the median thought",
   checked: "true equations only",
+  verifier: "weighted by the verifier",
 };
 
 // The vote of a request. A stop by certainty counts votes, which goes with the majority.

@@ -59,6 +59,13 @@ def test_a_reasoner_with_thoughts_has_a_centroid_vote_too() -> None:
     assert record.votes["best"]["4"][0] == 0
 
 
+def test_trajectories_with_scores_have_a_verifier_vote_too() -> None:
+    samples = [trajectory(0, 7, 0.9), trajectory(1, 7, 0.9), trajectory(2, 42, 0.1)]
+    assert "verifier" not in _record(samples).votes
+    scored = [replace(each, score=score) for each, score in zip(samples, (1, 1, 6), strict=True)]
+    assert _record(scored).votes["verifier"]["3"] == [1, 0.75, 0.1]
+
+
 def test_a_line_gives_the_same_record_back() -> None:
     record = _record([trajectory(0, 42, 1 / 3), trajectory(1, 7, 0.25)])
     assert record.to_line().endswith("\n")

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MALFORMED_SHOWN = 50
-_VOTES = ("majority", "confidence", "best", "centroid", "checked")
+_VOTES = ("majority", "confidence", "best", "centroid", "checked", "verifier")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Trains a verifier of a frozen reasoner's trajectories, and measures its vote."""
