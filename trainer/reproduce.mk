@@ -126,14 +126,14 @@ smollm2: $(runs)/smollm2-cot/result.json $(runs)/smollm2-codi.shipped
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 shipped += $(zoo)/coconut-tiny/verifiers/default/verifier.json
 
-# On their own kind of questions, and on others that they may be asked.
+# On their own kind of questions, and on others that they may be asked; so many of each kind.
 calibrate = gts calibrate --model $(1) --data embedded:validation --data embedded:ood \
-	--data everyday --data drills --limit 200 --out $(zoo)/$(1)/calibration.json
+	--data everyday --data drills --limit $(2) --out $(zoo)/$(1)/calibration.json
 
 $(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
-	$(call calibrate,coconut-tiny) --samplers gts --budgets 1,2,4,8,16,32,64
-	$(call calibrate,codi-tiny) --samplers gts,gts:accuracy --budgets 1,2,4,8,16,32
-	$(call calibrate,cot-tiny) --samplers token:1.0 --budgets 1,2,4,8,16
-	$(call calibrate,panel-tiny) --budgets 1,2,4,8,16,32
+	$(call calibrate,coconut-tiny,600) --samplers gts --budgets 1,2,4,8,16,32,64
+	$(call calibrate,codi-tiny,200) --samplers gts,gts:accuracy --budgets 1,2,4,8,16,32
+	$(call calibrate,cot-tiny,200) --samplers token:1.0 --budgets 1,2,4,8,16
+	$(call calibrate,panel-tiny,200) --budgets 1,2,4,8,16,32
 	for model in $(models) cot-tiny; do python -m trainer.evaluation.examples --model $$model || exit 1; done
 	touch $@
