@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import gc
 import logging
@@ -24,10 +25,12 @@ __all__ = ["serve"]
 _log = logging.getLogger("gts.server")
 
 _FLUSH_SECONDS = 2  # for finished answers to reach their clients
+_M_ARENA_MAX = -8  # of mallopt in glibc's malloc.h
 
 
 def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
     """Serve until SIGTERM or SIGINT. Bad settings or models are raised before the port opens."""
+    _share_one_heap()
     catalog = Catalog(settings.models, settings.panels)
     _check_port(settings.host, settings.port)
     app = build_app(settings, catalog, main)
@@ -41,6 +44,16 @@ def serve(settings: Settings, main: WorkerMain = worker_main) -> None:
     )
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:  # uvloop's, if installed
         runner.run(_Server(config).run_until_drained(app.state.gts.engine))
+
+
+def _share_one_heap() -> None:
+    """Let all threads allocate from one heap, with glibc.
+
+    Every worker that is started has two threads here. With heaps of their own, each would keep the
+    memory of its largest messages, and the process would grow with the workers that die.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 class _Server(uvicorn.Server):
