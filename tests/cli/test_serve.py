@@ -90,7 +90,7 @@ def test_the_help_has_every_flag_with_its_variable_and_its_default(
     for flag in flags:
         assert f"--{flag} " in text
         assert f"[env var: GTS_{flag.upper().replace('-', '_')}]" in text
-    for default in (", ".join(SERVED_MODELS), "127.0.0.1", "8000", "0.5", "600"):
+    for default in (", ".join(SERVED_MODELS), "127.0.0.1", "8000", "0.75", "600"):
         assert f"[default: {default}]" in text
     for field in Settings.model_fields.values():
         assert field.description
