@@ -3,11 +3,11 @@
     python -m benchmarks.service [--model M …] [--clients 1,8,32,128] [--seconds 20] [--figure F]
 
 The model gpt2-small is a COCONUT reasoner of that size with random weights. Default settings but for
-one thread; --round-seconds makes up for a core that others use too. For each
-number of clients with budgets 1 to 128: lanes per second by the clock, and per CPU second of the worker,
-beside those of `rollout` on the same mix in full rounds in this process. The second does not depend on
-what else the machine does: it says what rounds cost, and the first also what the clients and the API
-process, which share the machine with the worker, take from it. Latency is that of budgets of 4.
+one thread; --round-seconds makes up for a core that others use too. For each number of clients with
+budgets 1 to 128: lanes per second by the clock, and per CPU second of the worker, beside those of
+`rollout` on the same mix in full rounds in this process. The second does not depend on what else the
+machine does: it says what rounds cost, and the first also what the clients and the API process, which
+share the machine with the worker, take from it. Latency is that of budgets of 4.
 """
 
 import argparse
