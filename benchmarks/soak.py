@@ -116,14 +116,14 @@ def _read(path: str) -> str:
 
 
 async def kill_workers(server: Server, load: Load, http: httpx.AsyncClient, deaths: int) -> None:
-    """Kill workers in turn by each way of dying, up to nine tenths of the requests.
+    """Kill workers in turn by each way of dying, between a tenth and nine tenths of the requests.
 
-    Some die in the first tenth too, so that memory after it is that of a run like the rest.
+    None dies before, so that memory after the first tenth is that of a worker that has run for long.
     """
     ways = itertools.cycle(DEATHS)
     died = 0
     while died < deaths:
-        due = load.requests * 0.9 * (died + 1) / (deaths + 1)
+        due = load.requests * (0.1 + 0.8 * (died + 1) / (deaths + 1))
         while load.outcome.sent < due:
             await asyncio.sleep(0.02)
         await server.wait_until_ready(http)
