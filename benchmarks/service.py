@@ -30,6 +30,7 @@ import httpx
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from benchmarks.soak import metric_sum
 from latent.folders import fingerprint
 from latent.format import PromptFormat, ReasonerFormat
 from latent.store import save_reasoner
@@ -140,11 +141,7 @@ def served(server: int, clients: int, sampler: str, seconds: float) -> Load:
 def _work(server: int) -> tuple[float, float, float]:
     """Lanes that rounds have run for the clients, CPU seconds of the worker and of the API process."""
     metrics = httpx.get(f"http://127.0.0.1:{PORT}/metrics").text
-    lanes = next(
-        float(line.split()[1])
-        for line in metrics.splitlines()
-        if line.startswith("gts_round_lanes_sum")
-    )
+    lanes = metric_sum(metrics, "gts_round_lanes_sum")
     return lanes, _cpu_seconds(_children(server)), _cpu_seconds([server])
 
 

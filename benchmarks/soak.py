@@ -169,9 +169,9 @@ async def run(
             await server.wait_until_whole(probe)
             seen["idle again"] = server.resources()
             metrics = (await probe.get("/metrics")).text
-        load.outcome.statuses["open jobs left"] = int(_metric(metrics, "gts_open_questions"))
+        load.outcome.statuses["open jobs left"] = int(metric_sum(metrics, "gts_open_questions"))
         load.outcome.deaths["seen by the server"] = int(
-            _metric(metrics, "gts_worker_restarts_total")
+            metric_sum(metrics, "gts_worker_restarts_total")
         )
         return load.outcome, seen
     finally:
@@ -179,7 +179,8 @@ async def run(
         server.process.wait(60)
 
 
-def _metric(text: str, name: str) -> float:
+def metric_sum(text: str, name: str) -> float:
+    """The value of a metric in what /metrics says, summed over its labels."""
     lines = (line for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 

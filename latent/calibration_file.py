@@ -3,7 +3,6 @@
 The file is not part of the reasoner's fingerprint; it names the fingerprint that it was fitted for.
 """
 
-import os
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,14 @@ from typing import Any
 from latent.calibration import Calibration, Calibrations, Coefficients, calibrated_name
 from latent.errors import FormatError, GtsError, MismatchError
 from latent.familiarity import Reference
-from latent.files import checked_fields, checked_number, checked_type, read_json, write_json
+from latent.files import (
+    checked_fields,
+    checked_number,
+    checked_type,
+    read_json,
+    user_place,
+    write_json,
+)
 from latent.folders import DEFAULT_SAMPLER, sampler_folders, weights_digest
 from latent.specs import SamplerSpec
 from latent.votes import parse_vote
@@ -34,13 +40,9 @@ FORMAT_VERSION = 2  # 1 had no reference: its confidence did not know unfamiliar
 
 
 def user_file(name: str, key: str) -> Path:
-    """The user's own calibration of what is installed, where only the package manager writes.
-
-    `key` is the fingerprint of the reasoner, or of a panel's members: a calibration of another
-    version of them has another name, and is not found.
-    """
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return Path(data) / "gts" / "calibrations" / f"{name}-{key[:12]}.json"
+    """The user's own calibration of what is installed."""
+    place = user_place("calibrations", name, key)
+    return place.with_name(f"{place.name}.json")
 
 
 def calibration_path(folder: Path, key: str) -> Path:

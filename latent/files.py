@@ -23,6 +23,7 @@ __all__ = [
     "save_tensors",
     "tensor_dtypes",
     "tensors_digest",
+    "user_place",
     "write_atomically",
     "write_json",
     "write_text",
@@ -37,6 +38,16 @@ def cache_folder() -> Path | None:
     given = os.environ.get("GTS_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home) / "gts" if given is None else Path(given) if given else None
+
+
+def user_place(kind: str, name: str, key: str) -> Path:
+    """Where the user's own file or folder for what is installed is: only pip writes into the package.
+
+    `key` is the fingerprint of the reasoner, or of a panel's members: what was made for another
+    version of them has another name, and is not found.
+    """
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(data) / "gts" / kind / f"{name}-{key[:12]}"
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:

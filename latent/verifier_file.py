@@ -4,13 +4,12 @@ A verifier is a folder with `verifier.safetensors` and `verifier.json`: `verifie
 of its reasoner, or the user's own of a reasoner that is installed with the package.
 """
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from latent.errors import FormatError, MismatchError
-from latent.files import checked_fields, checked_type, read_json
+from latent.files import checked_fields, checked_type, read_json, user_place
 
 __all__ = [
     "CARD_NAME",
@@ -54,8 +53,7 @@ def folder_verifier(folder: Path) -> Path:
 
 def user_verifier(name: str, fingerprint: str) -> Path:
     """The place of the user's own verifier of what is installed, by its reasoner's fingerprint."""
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return Path(data) / "gts" / "verifiers" / f"{name}-{fingerprint[:12]}"
+    return user_place("verifiers", name, fingerprint)
 
 
 def find_verifier(folder: Path, fingerprint: str) -> Path | None:
