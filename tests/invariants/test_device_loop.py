@@ -10,7 +10,7 @@ import torch
 
 from latent.batch import Ask, LaneBatch
 from latent.decoding import Texts, feed, next_tokens
-from latent.noise import Address, LaneNoise, Site, philox
+from latent.noise import Address, LaneNoise, Site
 from latent.reasoner import Reasoner
 from latent.thinking import think
 from tests.reasoners import make_reasoner
@@ -91,15 +91,6 @@ def test_a_step_compiles_whole_with_the_slot_as_a_tensor(architecture: str) -> N
         assert torch.allclose(found, expected, atol=1e-5)
         assert found.argmax(-1).tolist() == expected.argmax(-1).tolist()
     assert len(graphs) == 1
-
-
-def test_tensors_and_arrays_give_the_same_integers() -> None:
-    counter = torch.randint(0, 2**32, (4, 3, 50))
-    key = torch.randint(0, 2**32, (2, 3, 1))
-    tensors = philox(tuple(counter), tuple(key))  # type: ignore[type-var]
-    arrays = philox(tuple(counter.numpy()), tuple(key.numpy()))  # type: ignore[type-var]
-    for one, other in zip(tensors, arrays, strict=True):
-        assert one.tolist() == other.tolist()
 
 
 def test_the_numbers_of_a_step_are_those_drawn_one_site_at_a_time() -> None:
