@@ -4,10 +4,7 @@ A step's data and dropout are functions of (seed, step) alone, so a run that was
 bit for bit from its last checkpoint.
 """
 
-import hashlib
-import json
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from latent.answers import common_prefix
 from latent.calculator import Calculator
 from latent.errors import InputError, MismatchError
-from latent.files import read_json, write_json, write_text
+from latent.files import read_json, write_json
 from latent.folders import read_format
 from latent.format import Base, Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
@@ -36,6 +33,7 @@ from trainer.backbone.config import BackboneConfig, fit_plan, learning_rate
 from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
 from trainer.backbone.model import build_decoder, load_pretrained, set_dropout
 from trainer.backbone.optimizer import find_tables, make_optimizer
+from trainer.backbone.problems import Encoding, Problems, load_row_sets
 from trainer.backbone.publish import draw_training
 from trainer.backbone.spelled_thoughts import SpelledThoughts, Spelling
 from trainer.backbone.step_codes import StepCodes
@@ -47,10 +45,7 @@ from trainer.backbone.thinking import (
     examine,
     identity,
 )
-from trainer.data.corpus import Corpus, Example, encode_rows, step_rng
-from trainer.data.mixture import HELD_OUT, load_mixture
-from trainer.data.redraw.overlap import find_overlap, masked_questions
-from trainer.data.sources import EMBEDDED, Row, load_rows
+from trainer.data.corpus import Corpus, step_rng
 from trainer.data.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer, find_markers
 from trainer.runs.checkpoint import (
     Checkpoint,
@@ -65,7 +60,6 @@ from trainer.runs.divergence import clip_gradients
 from trainer.runs.progress import Progress
 
 _TRIAL_STEPS = 6
-_DRAWN_PROBLEMS = 4000
 
 
 class BackboneRun:
@@ -80,59 +74,23 @@ class BackboneRun:
         if config.bare_steps:
             self.layout = replace(self.layout, step_line="{}\n")
         # Read before anything is built, which takes seconds: bad data is refused at once.
-        self.mixture = load_mixture(
-            config.data,
-            limit=config.train_problems,
-            redraw=config.redraw_numbers,
-            hold_out=config.validation == HELD_OUT,
-            exclude=config.exclude,
-            distractors=config.distractors,
-            seed=config.seed,
-        )
-        train = self.mixture.published()
-        if config.validation == HELD_OUT:
-            validation = self.mixture.held_out(config.validation_problems)
-        else:
-            validation = load_rows(config.validation, config.validation_problems)
-        test = load_rows(config.test, config.test_problems) if config.test else []
-        self._data = hashlib.sha256(repr((train, validation, test)).encode()).hexdigest()
-        self._overlap: int | None = None  # not for the embedded task, whose splits share words
-        if config.test and not config.test.startswith(EMBEDDED):
-            self._overlap = len(find_overlap(test, masked_questions(train)))
+        rows = load_row_sets(config)
         self.tokenizer = self._initialise()
         self.eos = _token_id(self.tokenizer.eos_token_id)
         self.start = self.end = self.eos  # text has no markers
         if config.recipe != "cot":
             self.start, self.end = find_markers(self.tokenizer, config.markers)
-        self.calculator: Calculator | None = None
-        if config.calculator:
-            rows = self.model.config.vocab_size
-            self.calculator = Calculator(self.tokenizer, rows, torch.device("cpu"))
+        encoding = self._encoding()
         self.answer_prefix = common_prefix(self.tokenizer, self.layout.answer_prefix + "{}")
         self.recipe = self._build_recipe()
-        is_constant = self.mixture.is_constant
-        leaves_out = config.max_tokens > 0 or config.spelled_thoughts
-        omit_long = not is_constant or leaves_out
-        self.train = self._corpus(train, omit_long)
-        self._pool = 0 if is_constant else None  # that self.train holds
-        self._too_long = len(train) - len(self.train.examples)
-        is_own = config.validation == HELD_OUT or leaves_out
-        self.validation = self._corpus(validation, omit_long=is_own)
-        self.test = self._corpus(test) if test else None
-        self._check_data()
+        self.problems = Problems(config, rows, encoding, self.recipe.stages)
 
     def run(self) -> Examination:
         """Train to the end of the last stage, from the last checkpoint if there is one."""
         folder = self._checkpoint_folder()
         log_bytes = folder.resume(self._restore)
         write_json(self.out / "config.json", self.config.to_json())
-        if self.config.validation == HELD_OUT:  # to calibrate on, and to choose by
-            self._write_rows("held-out.jsonl", self.mixture.held_out())
-        if self.config.redraw_numbers and self.config.recipe != "cot":  # to train a sampler on
-            rows = self.mixture.drawn(_DRAWN_PROBLEMS)
-            pairs = zip(rows, self._encode(rows), strict=True)
-            fitting = [row for row, example in pairs if self._fitting([example])]
-            self._write_rows("drawn.jsonl", fitting)
+        self.problems.write(self.out)
         total = sum(stage.steps for stage in self.recipe.stages)
         with (
             RunLog(self.out / "log.jsonl", log_bytes) as log,
@@ -154,7 +112,7 @@ class BackboneRun:
                     log.write({**record, **metrics})
                     progress.show(self.step, {"stage": stage.name, **metrics})
                 if self.step % self.config.examine_every == 0 or is_stage_end:
-                    measured = self.measure(self.validation, index)
+                    measured = self.measure(self.problems.validation, index)
                     accuracy = {"accuracy": measured.accuracy, "by_steps": measured.by_steps}
                     log.write({**record, **accuracy})
                     progress.note(f"{stage.name}: step {self.step}, {describe(measured)}")
@@ -184,6 +142,7 @@ class BackboneRun:
             settle_steps=plan["settle_steps"],
         )
         self.recipe = self._build_recipe()
+        self.problems.stages = self.recipe.stages  # plan.json may be of a command with others
 
     def measure(self, corpus: Corpus, stage: int, ablation: str | None = None) -> Examination:
         """Accuracy on a corpus in the layout of a stage."""
@@ -261,6 +220,15 @@ class BackboneRun:
             self.spelling.start_projection(projection, self.model.get_input_embeddings())
         return projection
 
+    def _encoding(self) -> Encoding:
+        """How this decoder reads problems."""
+        calculator: Calculator | None = None
+        if self.config.calculator:
+            rows = self.model.config.vocab_size
+            calculator = Calculator(self.tokenizer, rows, torch.device("cpu"))
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        return Encoding(self.tokenizer, self.layout, self.eos, positions, calculator, self.spelling)
+
     def _planned_seconds(self) -> float:
         """Time that all stages would take, from a few steps of each; then start from new weights."""
         planned = 0.0
@@ -283,8 +251,7 @@ class BackboneRun:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
-        self._fill_pool(step)
-        examples = self.train.draw(self.config.batch, rng)
+        examples = self.problems.draw(step, rng)
         with self._products():
             losses = self.recipe.loss(self.model, self.projection, index, examples, rng)
         losses["loss"].backward()  # type: ignore[no-untyped-call]
@@ -299,14 +266,6 @@ class BackboneRun:
     def _products(self) -> AbstractContextManager[None]:
         """Context in which matrix products have the precision of the settings."""
         return torch.autocast("cpu", torch.bfloat16, enabled=self.config.precision == "bf16")
-
-    def _fill_pool(self, step: int) -> None:
-        """Put the problems that a step draws from into `train`."""
-        index = self.mixture.pool_at(step, self.config.batch)
-        if index != self._pool:
-            # Numbers drawn anew may have more digits, and so more tokens, than the published ones.
-            self.train = self._corpus(self.mixture.pool(index), omit_long=True)
-            self._pool = index
 
     def _enter(self, stage: Stage) -> None:
         if stage != self._entered:
@@ -327,58 +286,6 @@ class BackboneRun:
         parameters = [each for each in self._modules.parameters() if each.requires_grad]
         return make_optimizer(self.config, parameters, find_tables(self._modules))
 
-    def _corpus(self, rows: Sequence[Row], omit_long: bool = False) -> Corpus:
-        examples = self._encode(rows)
-        return Corpus(self._fitting(examples) if omit_long else examples)
-
-    def _encode(self, rows: Sequence[Row]) -> list[Example]:
-        return encode_rows(rows, self.tokenizer, self.layout, self.eos, self.calculator)
-
-    def _fitting(self, examples: Sequence[Example]) -> list[Example]:
-        """Examples that are not too long, and whose equations the thoughts can spell."""
-        limit, spelling = self._length_limit(), self.spelling
-        return [
-            example
-            for example in examples
-            if (limit is None or example.length <= limit)
-            and (spelling is None or spelling.fits(example))
-        ]
-
-    def _write_rows(self, name: str, rows: Sequence[Row]) -> None:
-        lines = [json.dumps(asdict(row)) for row in rows]
-        write_text(self.out / name, "\n".join(lines) + "\n")
-
-    def _length_limit(self) -> int | None:
-        """Most tokens that an example may have beside its thoughts and the two latent markers."""
-        window = getattr(self.model.config, "max_position_embeddings", None)
-        thoughts = max(stage.thoughts for stage in self.recipe.stages)
-        limits = [] if window is None else [window - thoughts - 2]
-        limits += [self.config.max_tokens] if self.config.max_tokens else []
-        return min(limits, default=None)
-
-    def _check_data(self) -> None:
-        """Refuse at once what would fail in a later stage, perhaps hours from now."""
-        limit = self._length_limit()
-        stages = self.recipe.stages
-        reads_steps = any(stage.is_text or stage.is_forced for stage in stages)
-        sources = (  # the test is for the last stage only
-            (", ".join(self.config.data), self.train, reads_steps),
-            (self.config.validation, self.validation, reads_steps),
-            (self.config.test, self.test, stages[-1].is_text),
-        )
-        for source, corpus, needs_steps in sources:
-            if corpus is None:
-                continue
-            if needs_steps and not any(example.steps for example in corpus.examples):
-                raise InputError(f"{source} has no equations, and {self.config.recipe} needs them")
-            for number, example in enumerate(corpus.examples, start=1):
-                if limit is not None and example.length > limit:
-                    begin = self.tokenizer.decode(list(example.question[:12]))
-                    raise InputError(
-                        f"{source}, row {number} has {example.length} tokens ({begin!r}…); beside its "
-                        f"thoughts the decoder takes {limit}: leave it out"
-                    )
-
     def _build_recipe(self) -> Curriculum:
         config = self.config
         shared = (plan_stages(config), self.start, self.end, config.review_share, self.codes)
@@ -395,7 +302,7 @@ class BackboneRun:
         return Curriculum(*shared)
 
     def _checkpoint_folder(self) -> CheckpointFolder:
-        same = {**self.config.to_json(), "content of the data": self._data}
+        same = {**self.config.to_json(), "content of the data": self.problems.digest}
         return CheckpointFolder(self.out, "backbone", same)
 
     def _checkpoint(self, log_bytes: int) -> Checkpoint:
@@ -416,7 +323,7 @@ class BackboneRun:
         is_last = index == len(self.recipe.stages) - 1
         if not is_last and (self.config.recipe == "codi" or not stage.is_text):
             return
-        longest = max(sum(map(len, e.steps)) for e in self.validation.examples)
+        longest = max(sum(map(len, e.steps)) for e in self.problems.validation.examples)
         projection = self.projection
         format = ReasonerFormat(
             kind="cot" if stage.is_text else self.config.recipe,
@@ -448,21 +355,21 @@ class BackboneRun:
         save_reasoner(folder, format, self.model, self.tokenizer, projection, adapter)
 
     def _finish(self, total: int) -> Examination:
-        last = len(self.recipe.stages) - 1
-        final = self.measure(self.validation, last)
+        problems, last = self.problems, len(self.recipe.stages) - 1
+        final = self.measure(problems.validation, last)
         result: dict[str, Any] = {"steps": total, "seconds": round(self.seconds)}
-        result["data"] = [source.to_json() for source in self.mixture.sources]
-        result["too_long"] = self._too_long
+        result["data"] = [source.to_json() for source in problems.mixture.sources]
+        result["too_long"] = problems.too_long
         result["validation"] = asdict(final)
-        if self.test is not None:
-            final = self.measure(self.test, last)
+        if problems.test is not None:
+            final = self.measure(problems.test, last)
             result["test"] = asdict(final)
-            if self._overlap is not None:
-                result["test_questions_in_training"] = self._overlap
+            if problems.overlap is not None:
+                result["test_questions_in_training"] = problems.overlap
         if self.recipe.stages[last].thoughts:
-            part = "validation" if self.test is None else "test"
+            part = "validation" if problems.test is None else "test"
             for name in ABLATIONS:
-                measured = self.measure(self.test or self.validation, last, name)
+                measured = self.measure(problems.test or problems.validation, last, name)
                 result[f"{part}_{name}"] = asdict(measured)
         write_json(self.out / "result.json", result)
         draw_training(self.out / "log.jsonl", self.out)

@@ -200,7 +200,7 @@ def test_a_run_goes_on_from_the_projection_and_serves_what_it_trained(
     served = load_reasoner(tmp_path / "fed" / "reasoner")
     assert (served.format.kind, served.format.thoughts) == ("codi", 14)
     assert served.format.base is not None
-    example = run.validation.examples[0]
+    example = run.problems.validation.examples[0]
     question = run.tokenizer.decode(list(example.question)).strip()
     batch = run.recipe.examination(0, [example])
     prompt = served.encode(question)
@@ -223,8 +223,8 @@ def test_a_run_goes_on_from_the_projection_and_serves_what_it_trained(
 
 def test_a_run_leaves_out_problems_whose_chain_does_not_fit(decoder: str, tmp_path: Path) -> None:
     run = BackboneRun(_config(decoder, codi_thoughts=8), tmp_path)
-    assert all(len(spell_chain(e.equations)) < 8 for e in run.train.examples)
-    assert run._too_long > 0
+    assert all(len(spell_chain(e.equations)) < 8 for e in run.problems.train.examples)
+    assert run.problems.too_long > 0
     run.run()
     drawn = [json.loads(line) for line in (tmp_path / "drawn.jsonl").read_text().splitlines()]
     assert len(drawn) > 10
