@@ -22,11 +22,13 @@ from transformers import (
 )
 
 from latent.adapter import find_base, package_base
-from latent.errors import NotFoundError
+from latent.errors import InputError, NotFoundError
 from latent.folders import read_format, weights_digest
 from latent.format import Base
 from latent.merging import load_base, load_factors, merge_adapter
-from trainer.backbone.config import Architecture
+from trainer.backbone.adapter import add_adapter, restore_adapter, round_frozen_layers
+from trainer.backbone.config import Architecture, BackboneConfig
+from trainer.data.tokenizer import END_LATENT, START_LATENT
 
 
 def build_decoder(shape: Architecture, tokens: int, eos: int) -> PreTrainedModel:
@@ -129,6 +131,31 @@ def load_pretrained(init: str, *, with_adapter: bool = False) -> Pretrained:
         return Pretrained(model, tokenizer, format.base, factors)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
     return Pretrained(model, tokenizer, Base(weights_digest(folder), folder=str(folder.resolve())))
+
+
+def start_pretrained(config: BackboneConfig, init: str) -> Pretrained:
+    """Load a decoder to train, with tokens for the markers of thoughts; a rank adds an adapter."""
+    rank = config.lora_rank
+    start = load_pretrained(init, with_adapter=rank > 0)
+    model, tokenizer = start.model, start.tokenizer
+    if config.recipe != "cot" and config.markers is None:
+        tokenizer.add_tokens([START_LATENT, END_LATENT], special_tokens=True)
+    has_new_rows = len(tokenizer) > model.config.vocab_size
+    if rank and has_new_rows:
+        raise InputError(
+            f"{init} has no tokens for the markers of thoughts, and an adapter adds none; name two "
+            "tokens that it does not use (markers), or train all weights (lora_rank 0)",
+            param="lora_rank",
+        )
+    if has_new_rows:
+        model.resize_token_embeddings(len(tokenizer))
+    if rank:
+        add_adapter(model, rank)
+        if config.precision == "bf16":
+            round_frozen_layers(model)
+        if start.factors is not None:
+            restore_adapter(model, start.factors, init)
+    return start
 
 
 def _build(config: Any, weights: Mapping[str, Tensor]) -> PreTrainedModel:

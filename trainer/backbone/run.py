@@ -16,22 +16,17 @@ from transformers import PreTrainedTokenizerFast
 
 from latent.answers import common_prefix
 from latent.calculator import Calculator
-from latent.errors import InputError, MismatchError
+from latent.errors import MismatchError
 from latent.files import read_json, write_json
 from latent.folders import read_format
 from latent.format import Base, Projection, PromptFormat, ReasonerFormat
 from latent.reasoner import ProjectionMLP
 from latent.store import load_projection, save_reasoner
 from trainer.backbone import codi, curriculum
-from trainer.backbone.adapter import (
-    add_adapter,
-    restore_adapter,
-    round_frozen_layers,
-    trained_adapter,
-)
+from trainer.backbone.adapter import trained_adapter
 from trainer.backbone.config import BackboneConfig, fit_plan, learning_rate
 from trainer.backbone.curriculum import Curriculum, Stage, plan_stages
-from trainer.backbone.model import build_decoder, load_pretrained, set_dropout
+from trainer.backbone.model import build_decoder, set_dropout, start_pretrained
 from trainer.backbone.optimizer import find_tables, make_optimizer
 from trainer.backbone.problems import Encoding, Problems, load_row_sets
 from trainer.backbone.publish import draw_training
@@ -46,7 +41,7 @@ from trainer.backbone.thinking import (
     identity,
 )
 from trainer.data.corpus import Corpus, step_rng
-from trainer.data.tokenizer import END_LATENT, START_LATENT, embedded_tokenizer, find_markers
+from trainer.data.tokenizer import embedded_tokenizer, find_markers
 from trainer.runs.checkpoint import (
     Checkpoint,
     CheckpointFolder,
@@ -162,7 +157,9 @@ class BackboneRun:
         torch.manual_seed(config.seed)
         self._base: Base | None = None  # only of an adapter
         if config.init is not None:
-            tokenizer = self._start_from(config.init, config.lora_rank)
+            start = start_pretrained(config, config.init)
+            self.model, tokenizer = start.model, start.tokenizer
+            self._base = start.base if config.lora_rank else None
         else:
             tokenizer = embedded_tokenizer(config.architecture.vocabulary)
             eos = _token_id(tokenizer.eos_token_id)
@@ -181,30 +178,6 @@ class BackboneRun:
             self.codes = self._modules["codes"] = StepCodes(self.model.config.hidden_size)
         self._entered: Stage | None = None
         self.optimizer = self._new_optimizer()
-        return tokenizer
-
-    def _start_from(self, init: str, rank: int) -> PreTrainedTokenizerFast:
-        """Load a pretrained decoder, with an adapter to train if `rank` is above 0."""
-        start = load_pretrained(init, with_adapter=rank > 0)
-        self.model, tokenizer = start.model, start.tokenizer
-        if self.config.recipe != "cot" and self.config.markers is None:
-            tokenizer.add_tokens([START_LATENT, END_LATENT], special_tokens=True)
-        has_new_rows = len(tokenizer) > self.model.config.vocab_size
-        if rank and has_new_rows:
-            raise InputError(
-                f"{init} has no tokens for the markers of thoughts, and an adapter adds none; name two "
-                "tokens that it does not use (markers), or train all weights (lora_rank 0)",
-                param="lora_rank",
-            )
-        if has_new_rows:
-            self.model.resize_token_embeddings(len(tokenizer))
-        if rank:
-            add_adapter(self.model, rank)
-            if self.config.precision == "bf16":
-                round_frozen_layers(self.model)
-            self._base = start.base
-            if start.factors is not None:
-                restore_adapter(self.model, start.factors, init)
         return tokenizer
 
     def _first_projection(self) -> ProjectionMLP:
