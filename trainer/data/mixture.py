@@ -115,12 +115,18 @@ class Mixture:
         return [template.original() for source in self.sources for template in source.training]
 
     def held_out(self, limit: int | None = None) -> list[Row]:
-        """Held-out problems with their published numbers, in an order that mixes the sources."""
-        rows = [template.original() for source in self.sources for template in source.held_out]
-        if not rows:
+        """Held-out problems with their published numbers; the first ones mix the sources by weight."""
+        rng = random.Random(HELD_OUT)
+        placed: list[tuple[float, Row]] = []
+        for source in self.sources:
+            rows = [template.original() for template in source.held_out]
+            rng.shuffle(rows)
+            share = source.weight or source.size
+            placed += [((number + 0.5) / share, row) for number, row in enumerate(rows)]
+        if not placed:
             raise InputError("the data is too small to hold out a part of it", param="validation")
-        random.Random(HELD_OUT).shuffle(rows)
-        return rows[:limit]
+        placed.sort(key=lambda each: each[0])
+        return [row for _, row in placed[:limit]]
 
     def drawn(self, limit: int) -> list[Row]:
         """Problems as a training draws them, of a pool of their own, in a mixed order."""

@@ -42,7 +42,7 @@ ANNOTATION = re.compile(r"<<([^<>]*)>>")
 NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 EMBEDDED = "embedded"
 
-# Generators beside the embedded task: plain sums, and hand-written everyday problems.
+# Generators beside the embedded task: plain sums, and everyday problems.
 GENERATORS: dict[str, Callable[[], Sequence[Drawable]]] = {
     "drills": lambda: [Drills()],
     "everyday": everyday_templates,

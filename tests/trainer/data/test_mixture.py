@@ -140,3 +140,13 @@ def test_generators_draw_in_every_pool() -> None:
     first, second = mixture.pool(0), mixture.pool(1)
     assert len(first) == 40
     assert len({row.question for row in (*first, *second)}) > 60
+
+
+def test_the_first_held_out_problems_mix_the_sources_by_weight() -> None:
+    few = Source("few", 3.0, 10, _fixed("t", 1), _fixed("few", 30))
+    many = Source("many", 1.0, 1000, _fixed("t", 1), _fixed("many", 500))
+    mixture = Mixture([few, many], redraw=False, seed=0)
+    first = [row.question.split()[0] for row in mixture.held_out(20)]
+    assert Counter(first) == {"few": 15, "many": 5}
+    assert len({row.question for row in mixture.held_out()}) == 530
+    assert mixture.held_out(20) == mixture.held_out()[:20]

@@ -1,4 +1,4 @@
-"""Hand-written everyday problems of one to three operations, with many names and things.
+"""Everyday problems of one to four operations, with many names and things.
 
 A form of everyday.txt is text with {a}, {b} (people), {things}, {0:17}, {1:6} … (numbers, each with a
 typical value), and the infix equations that solve it.
