@@ -20,6 +20,7 @@ from latent.files import read_json, write_text
 from latent.folders import read_format
 from latent.merging import load_factors
 from latent.store import load_decoder, load_projection, load_tokenizer, save_reasoner
+from latent.votes import VoteKind, parse_vote
 from trainer.runs.checkpoint import read_log
 from trainer.runs.curves import CurvePanel, curve, draw_curves
 
@@ -57,8 +58,17 @@ situations and phrasings it was trained on. Its vocabulary can encode any text, 
 questions at random. It is meant for trying the service, for tests, and for research on sampling."""
 
 
-def ship(run: Path, folder: Path, control: Path | None = None, sampler: str | None = None) -> None:
-    """Write the reasoner of a finished run to a folder, with its records; without a base, its card."""
+def ship(
+    run: Path,
+    folder: Path,
+    control: Path | None = None,
+    sampler: str | None = None,
+    vote: VoteKind | None = None,
+) -> None:
+    """Write the reasoner of a finished run to a folder, with its records; without a base, its card.
+
+    `sampler` and `vote` are its defaults.
+    """
     result_path = run / "result.json"
     if not result_path.is_file():
         raise NotFoundError(f"{result_path} is missing: the run has not finished")
@@ -67,7 +77,7 @@ def ship(run: Path, folder: Path, control: Path | None = None, sampler: str | No
     runs = _chain(source)
     results = {name: value for name, value in result.items() if isinstance(value, dict)}
     records = {"runs": runs, "results": results}
-    format = replace(read_format(source), provenance=records, sampler=sampler)
+    format = replace(read_format(source), provenance=records, sampler=sampler, vote=vote)
     model = load_decoder(source, torch.float16, format.base)
     projection = None
     if format.projection is not None:
@@ -188,15 +198,18 @@ def draw_training(log: Path, folder: Path) -> list[Path]:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m trainer.backbone.publish", description=ship.__doc__
+        prog="python -m trainer.backbone.publish",
+        description=(ship.__doc__ or "").partition("\n")[0],
     )
     parser.add_argument("run", type=Path, help="the folder of a finished backbone run")
     parser.add_argument("folder", type=Path, help="where the reasoner goes")
     parser.add_argument("--control", type=Path, help="the run of the control without thoughts")
     parser.add_argument("--sampler", help="its default sampler; otherwise gts, or token for text")
+    parser.add_argument("--vote", help="its default vote; otherwise majority")
     options = parser.parse_args()
     try:
-        ship(options.run, options.folder, options.control, options.sampler)
+        vote = None if options.vote is None else parse_vote(options.vote)
+        ship(options.run, options.folder, options.control, options.sampler, vote)
     except GtsError as error:
         sys.exit(f"error: {error}")
 

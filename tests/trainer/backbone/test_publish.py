@@ -43,7 +43,7 @@ def _run(folder: Path, kind: str, command: str, init: Path | None = None) -> Pat
 @pytest.mark.parametrize("kind", ["coconut", "codi"])
 def test_a_shipped_reasoner_has_half_the_bytes_and_can_be_loaded(kind: str, tmp_path: Path) -> None:
     run = _run(tmp_path / "run", kind, "gts train")
-    ship(run, tmp_path / "tiny")
+    ship(run, tmp_path / "tiny", sampler="gaussian:0.5", vote="confidence")
     weights = [
         sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         for folder in (run / "reasoner", tmp_path / "tiny")
@@ -52,6 +52,7 @@ def test_a_shipped_reasoner_has_half_the_bytes_and_can_be_loaded(kind: str, tmp_
     reasoner = load_reasoner(tmp_path / "tiny")
     assert reasoner.fingerprint == fingerprint(tmp_path / "tiny")
     assert reasoner.format.kind == kind
+    assert (reasoner.format.default_sampler, reasoner.format.vote) == ("gaussian:0.5", "confidence")
 
 
 def test_the_card_tells_every_run_and_every_measure(tmp_path: Path) -> None:
