@@ -55,6 +55,10 @@ class LaneBatch:
         seeds = [asks[r].seed for r, own in zip(order, indices, strict=True) for _ in own]
         self.noise = LaneNoise(seeds, flat, device)
         self.is_sampled = to_device(torch.tensor(flat) >= 0, device)  # (T,)
+        scales = sampler.noise_scales(flat)
+        self.noise_scales = (
+            None if scales is None else to_device(torch.tensor(scales), device)
+        )  # (T,)
         starts, total = {}, 0
         for r, count in zip(order, self.counts, strict=True):
             starts[r], total = total, total + count

@@ -4,7 +4,7 @@ It is fitted in `trainer.evaluation.calibration` and stored by `latent.calibrati
 """
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -184,4 +184,4 @@ def _logit(probability: float) -> float:
 def calibrated_name(spec: SamplerSpec) -> str:
     """Name of a sampler in calibration.json; gts:default is called gts."""
     is_default = spec.kind == "gts" and spec.name == DEFAULT_SAMPLER
-    return "gts" if is_default else str(spec)
+    return str(replace(spec, name=None) if is_default else spec)

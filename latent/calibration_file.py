@@ -18,7 +18,7 @@ from latent.files import (
     user_place,
     write_json,
 )
-from latent.folders import DEFAULT_SAMPLER, sampler_folders, weights_digest
+from latent.folders import DEFAULT_SAMPLER, sampler_digest, sampler_folders
 from latent.specs import SamplerSpec
 from latent.votes import parse_vote
 
@@ -76,7 +76,7 @@ def misfit(calibration: Calibration, folder: Path) -> str | None:
     own = sampler_folders(folder).get(spec.name or DEFAULT_SAMPLER)
     if own is None:
         return f"sampler {calibration.sampler!r} is not in {folder / 'samplers'}"
-    if weights_digest(own) != calibration.sampler_fingerprint:
+    if sampler_digest(own, is_auto=spec.is_auto) != calibration.sampler_fingerprint:
         return f"sampler {calibration.sampler!r} has changed since it was calibrated"
     return None
 

@@ -40,13 +40,19 @@ class Exploration:
 
 
 @torch.no_grad()
-def heads_of(sampler: Sampler, contexts: torch.Tensor | None) -> Heads | None:
-    """Mean and standard deviation that a learned sampler has at contexts (N, K, D); None for others."""
+def heads_of(
+    sampler: Sampler, contexts: torch.Tensor | None, indices: Sequence[int]
+) -> Heads | None:
+    """Mean and standard deviation of a learned sampler at contexts (N, K, D); None for others.
+
+    `indices` are those of the N trajectories.
+    """
     if not isinstance(sampler, LearnedSampler) or contexts is None:
         return None
     mean, log_std = sampler.heads(contexts.to(next(sampler.heads.parameters()).dtype))
-    scale = 1.0 if sampler.spec.value is None else sampler.spec.value
-    return Heads(mean, log_std.exp() * scale)
+    value = 1.0 if sampler.spec.value is None else sampler.spec.value
+    scales = log_std.new_tensor(sampler.noise_scales(indices) or [value] * len(indices))
+    return Heads(mean, log_std.exp() * scales[:, None, None])
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ __all__ = [
     "fingerprint",
     "read_format",
     "read_sampler_card",
+    "sampler_digest",
     "sampler_folders",
     "sampler_spec",
     "weights_digest",
@@ -42,13 +43,14 @@ class SamplerCard:
     reasoner_fingerprint: str
     training: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
-    scales: dict[str, float] = field(default_factory=dict)  # of σ for gts@auto, by budget
+    # Of σ for gts@auto, each by the first trajectory index that it holds for.
+    scales: dict[str, float] = field(default_factory=dict)
     log_std_floor: float = LOG_STD_FLOOR
 
     @property
-    def scale_by_budget(self) -> dict[int, float]:
+    def schedule(self) -> dict[int, float]:
         """`scales` with numbers for keys."""
-        return {int(budget): scale for budget, scale in self.scales.items()}
+        return {int(index): scale for index, scale in self.scales.items()}
 
 
 def read_format(folder: Path) -> ReasonerFormat:
@@ -94,10 +96,10 @@ def read_sampler_card(folder: Path) -> SamplerCard:
         if types != (int, str) or {type(card.training), type(card.results)} != {dict}:
             raise TypeError("width, reasoner_fingerprint, training or results has the wrong type")
         if not all(
-            budget.isdecimal() and isinstance(scale, int | float) and 0 < scale <= 10
-            for budget, scale in card.scales.items()
+            index.isdecimal() and isinstance(scale, int | float) and 0 < scale <= 10
+            for index, scale in card.scales.items()
         ):
-            raise TypeError("scales must be numbers above 0 and up to 10, by budget")
+            raise TypeError("scales must be numbers above 0 and up to 10, by trajectory index")
         floor = card.log_std_floor
         if type(floor) not in (int, float) or not -100 <= floor <= 10:
             raise TypeError("log_std_floor must be a number from -100 to 10")
@@ -108,6 +110,15 @@ def read_sampler_card(folder: Path) -> SamplerCard:
             f"{folder / 'sampler.json'}: format {version}, kind {card.kind!r} is unknown"
         )
     return card
+
+
+def sampler_digest(folder: Path, *, is_auto: bool) -> str:
+    """Hash a learned sampler: its weights, and as gts@auto its scales too."""
+    weights = weights_digest(folder)
+    if not is_auto:
+        return weights
+    scales = json.dumps(sorted(read_sampler_card(folder).schedule.items()))
+    return hashlib.sha256(f"{weights}{scales}".encode()).hexdigest()
 
 
 def sampler_folders(reasoner_folder: Path) -> dict[str, Path]:

@@ -185,10 +185,11 @@ class ReasonerFormat:
 
     def usual_samplers(self, learned: Sequence[str]) -> list[str]:
         """One spec of every kind that can be used, with those of the learned samplers."""
+        own = str(SamplerSpec.parse(self.default_sampler))
         if not self.is_latent:
-            own = str(SamplerSpec.parse(self.default_sampler))
             return list(dict.fromkeys(["dropout:0.1", own, "token:1.0"]))
-        return ["dropout:0.1", "gaussian:1.0", *learned]
+        named = [] if self.sampler is None else [own]  # the default of all is gts, if it is learned
+        return list(dict.fromkeys(["dropout:0.1", "gaussian:1.0", *learned, *named]))
 
     @property
     def latent_positions(self) -> int:

@@ -72,11 +72,6 @@ class Panel:
 
     def __post_init__(self) -> None:
         labels = self.labels
-        if any(member.sampler.is_auto for member in self.members):
-            raise InputError(
-                f"panel {self.name!r}: a member's sampler needs a fixed scale, as in gts@0.5",
-                param="model",
-            )
         if len(labels) < 2:
             raise InputError(f"panel {self.name!r} needs two members or more", param="model")
         twice = next((label for n, label in enumerate(labels) if label in labels[:n]), None)

@@ -21,7 +21,7 @@ from latent.calibration_file import (
 from latent.errors import FormatError, GtsError, InputError, MismatchError
 from latent.familiarity import Reference
 from latent.files import checked_fields, checked_number, checked_type, read_json, write_json
-from latent.folders import read_format, weights_digest
+from latent.folders import read_format, sampler_digest
 from latent.panel import Member, Panel, Split
 from latent.panel_calibration import MemberWeights, PanelCalibration
 from latent.specs import SamplerSpec
@@ -124,7 +124,7 @@ def _placed(reasoner: Path, sampler: str | None, share: float) -> tuple[Member, 
 def _member_digest(member: Member, reasoner: Path, fingerprint: str) -> str:
     """Hash the reasoner and the sampler that a calibration is for."""
     own = resolve_sampler(reasoner, member.sampler)
-    weights = "" if own is None else weights_digest(own)
+    weights = "" if own is None else sampler_digest(own, is_auto=member.sampler.is_auto)
     return hashlib.sha256(f"{member.label} {fingerprint} {weights}".encode()).hexdigest()
 
 

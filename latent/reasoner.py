@@ -267,17 +267,12 @@ class Reasoner:
         """Refuse a sampler that this kind of reasoner can't run."""
         self.format.check_sampler(spec, self.name)
 
-    def sampler(self, text: str | None = None, budget: int = 1) -> "Sampler":
-        """Load the sampler of a spec such as `gts` or `dropout:0.1`; None is the reasoner's default.
-
-        `budget` is what `gts@auto` chooses its scale by.
-        """
+    def sampler(self, text: str | None = None) -> "Sampler":
+        """Load the sampler of a spec such as `gts` or `dropout:0.1`; None is the reasoner's default."""
         from latent.samplers import LearnedSampler
-        from latent.store import load_sampler, sampler_scales
+        from latent.store import load_sampler
 
         spec = SamplerSpec.parse(text or self.format.default_sampler)
-        if spec.is_auto:
-            spec = spec.at_budget(budget, sampler_scales(self, spec))
         if spec.kind != "gts":
             return load_sampler(self, spec)
         # Heads are kept by name. Scales are not: requests may give any number of them.
@@ -286,7 +281,7 @@ class Reasoner:
             self._learned[name] = load_sampler(self, spec)
         kept = self._learned[name]
         assert isinstance(kept, LearnedSampler)
-        return kept if kept.spec == spec else LearnedSampler(spec, kept.heads)
+        return kept if kept.spec == spec else LearnedSampler(spec, kept.heads, kept.schedule)
 
     def solve(
         self,

@@ -10,9 +10,12 @@ Choices where the paper is ambiguous:
    of a pretrained decoder may be as small as its embeddings (0.1), and σ must be smaller still.
 """
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import nn
 
+from latent.errors import SpecError
 from latent.folders import LOG_STD_FLOOR
 from latent.specs import SamplerSpec
 
@@ -41,6 +44,10 @@ class Sampler:
     def is_additive(self) -> bool:
         """Whether the sampler adds a perturbation to thoughts."""
         return self.spec.kind in ("gaussian", "gts")
+
+    def noise_scales(self, indices: Sequence[int]) -> list[float] | None:
+        """What the normals of each trajectory are multiplied by; None if all stay as they are."""
+        return None
 
     def perturb(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
         """Compute z, which is added to contexts (…, D), from standard normals of the same shape."""
@@ -77,11 +84,36 @@ class GaussianThoughtSampler(nn.Module):
 
 
 class LearnedSampler(Sampler):
-    """Adapts trained heads to the `Sampler` interface."""
+    """Adapts trained heads to the `Sampler` interface.
 
-    def __init__(self, spec: SamplerSpec, heads: GaussianThoughtSampler) -> None:
+    `schedule` has the scales of gts@auto, each by the first trajectory index that it holds for.
+    """
+
+    def __init__(
+        self,
+        spec: SamplerSpec,
+        heads: GaussianThoughtSampler,
+        schedule: Mapping[int, float] | None = None,
+    ) -> None:
         super().__init__(spec)
         self.heads = heads
+        self.schedule = dict(sorted((schedule or {}).items()))
+        if spec.is_auto and not self.schedule:
+            raise SpecError(
+                f"sampler {str(spec)!r} needs scales in its card, and there are none; measure them "
+                "(docs/samplers.md), or give one, as in gts@0.5",
+                param="sampler",
+            )
+
+    def noise_scales(self, indices: Sequence[int]) -> list[float] | None:
+        """The scale of each trajectory by the schedule, if this is gts@auto."""
+        if not self.spec.is_auto:
+            return None
+        first, *later = self.schedule.items()
+        return [
+            next((scale for start, scale in reversed(later) if start <= index), first[1])
+            for index in indices
+        ]
 
     def perturb(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
         """Draw z ~ N(μ(c), (s σ(c))²), (…, D), where s is the spec's scale."""

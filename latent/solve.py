@@ -33,7 +33,7 @@ def solve(
         counts_votes=stop is not None and stop.kind == "certainty",
     )
     verifier = reasoner.verifier_for(kind)
-    used = sampler if isinstance(sampler, Sampler) else reasoner.sampler(sampler, budget)
+    used = sampler if isinstance(sampler, Sampler) else reasoner.sampler(sampler)
     effective = used.spec.effective_budget(budget)
     indices = budget_indices(effective, include_deterministic=include_deterministic)
     seed = secrets.randbelow(2**32) if seed is None else seed

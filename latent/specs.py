@@ -1,7 +1,7 @@
 """The compact names of samplers, the same in the command line, the API and reports."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -36,7 +36,7 @@ class SamplerSpec:
     value: float | None = None
     name: str | None = None  # gts: which of the reasoner's samplers
     sites: tuple[str, ...] | None = None  # dropout: where; None is the decoder's own default
-    is_auto: bool = False  # gts: its scale follows from the budget, by the sampler's card
+    is_auto: bool = False  # gts: its scale follows from the trajectory's index, by its card
 
     @classmethod
     def parse(cls, text: str) -> "SamplerSpec":
@@ -74,19 +74,12 @@ class SamplerSpec:
             )
         return replace(self, value=None if value == 1 else value)
 
-    def at_budget(self, budget: int, scales: Mapping[int, float]) -> "SamplerSpec":
-        """The same with a fixed scale: of `scales`, by budget, that of the largest up to this one."""
-        if not self.is_auto:
-            return self
-        if not scales:
-            raise SpecError(
-                f"sampler {str(self)!r} needs scales by budget, and its card has none; measure them "
-                "(docs/samplers.md), or give one, as in gts@0.5",
-                param="sampler",
-            )
-        known = max((each for each in scales if each <= budget), default=min(scales))
-        scale = scales[known]
-        return replace(self, is_auto=False, value=None if scale == 1 else scale)
+    def at_temperature(self, temperature: float) -> "SamplerSpec":
+        """The same at a temperature: of text that itself, else what its own noise is multiplied by."""
+        if self.kind == "gts":
+            return self.parse(f"{replace(self, is_auto=False, value=None)}@{temperature}")
+        own = 1.0 if self.kind == "token" else self.value or 1.0
+        return self.parse(str(replace(self, value=own * temperature)))
 
     @classmethod
     def _with_value(cls, text: str, kind: str, setting: str) -> "SamplerSpec":

@@ -20,7 +20,7 @@ from transformers import (
 from transformers import logging as transformers_logging
 
 from latent.adapter import Adapter
-from latent.errors import FormatError, GtsError, MismatchError, NotFoundError, SpecError
+from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
 from latent.files import (
     load_tensors,
     read_json,
@@ -267,23 +267,12 @@ def save_sampler(folder: Path, heads: GaussianThoughtSampler, card: SamplerCard)
     write_json(folder / "sampler.json", {"format": 1, **vars(card)})
 
 
-def sampler_scales(reasoner: Reasoner, spec: SamplerSpec) -> dict[int, float]:
-    """Scales by budget in the card of a gts sampler; none if it has none, or was built in memory."""
-    folder = None if reasoner.folder is None else resolve_sampler(reasoner.folder, spec)
-    return {} if folder is None else read_sampler_card(folder).scale_by_budget
-
-
 def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None = None) -> Sampler:
     """Build the sampler of a spec; a gts one from its folder, if it was trained for this reasoner.
 
     Without `folder` it is looked for among the samplers of the reasoner's own folder.
     """
     reasoner.check_sampler(spec)
-    if spec.is_auto:
-        raise SpecError(
-            f"sampler {str(spec)!r} has another scale at each budget; give one, as in gts@0.5",
-            param="sampler",
-        )
     if spec.kind != "gts":
         return Sampler(spec)
     if folder is None and reasoner.folder is not None:
@@ -306,7 +295,7 @@ def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None = No
     with torch.device("meta"):
         heads = GaussianThoughtSampler(card.width, log_std_floor=card.log_std_floor)
     load_strictly(heads, folder / "sampler.safetensors", reasoner.compute_dtype)
-    return LearnedSampler(spec, heads.to(reasoner.device).requires_grad_(False))
+    return LearnedSampler(spec, heads.to(reasoner.device).requires_grad_(False), card.schedule)
 
 
 def load_strictly(module: torch.nn.Module, path: Path, dtype: torch.dtype) -> None:

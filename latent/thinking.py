@@ -31,7 +31,9 @@ def think(
     reasoner, sampler = batch.reasoner, batch.sampler
     count, dtype = reasoner.format.thoughts, reasoner.compute_dtype
     perturbed = (count if sites is None else sites) if sampler.is_additive else 0
-    epsilon = batch.noise.normal(perturbed, reasoner.width).to(dtype)
+    epsilon = batch.noise.normal(perturbed, reasoner.width).to(dtype)  # (K, T, D)
+    if batch.noise_scales is not None:
+        epsilon *= batch.noise_scales[:, None]
     is_sampled = batch.is_sampled[:, None]
     contexts, perturbations, states = [], [], []
     hidden = batch.first_hidden

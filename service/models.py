@@ -79,15 +79,13 @@ class ServedModel:
             raise SpecError(
                 f"{self.name} has no sampler {str(spec)!r}; it has {known}", param="sampler"
             )
+        if spec.is_auto and not self.samplers[spec.name or DEFAULT_SAMPLER].scales:
+            raise SpecError(
+                f"{self.name}: sampler {str(spec)!r} needs scales in its card, and there are none; "
+                "give one, as in gts@0.5",
+                param="sampler",
+            )
         return spec
-
-    def sampler_for(self, text: str | None, budget: int) -> SamplerSpec:
-        """Parse a sampler spec as `check_sampler`; `gts@auto` gets its scale for this budget."""
-        spec = self.check_sampler(text)
-        if not spec.is_auto:
-            return spec
-        card = self.samplers[spec.name or DEFAULT_SAMPLER]
-        return spec.at_budget(budget, card.scale_by_budget)
 
 
 @dataclass(frozen=True)

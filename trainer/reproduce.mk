@@ -51,34 +51,37 @@ $(runs)/smollm2-text/result.json:
 	$(call train, backbone cot $(smollm2))
 
 # Then with a calculator: the loss is of what to compute, no longer of the results.
-smollm2_cot := --lora-rank 32 --bare-steps --calculator --precision bf16 --optimizer adamw --lr 1e-3
-smollm2_cot += --data $(DATA)/mawps-asdiv-a/train.csv=0.58 --data $(DATA)/gsm8k/train.jsonl=0.18
-smollm2_cot += --data drills=0.03 --data everyday=0.18 --data embedded:train=0.03 --redraw-numbers
+smollm2_cot := --lora-rank 32 --bare-steps --calculator --precision bf16 --optimizer adamw --lr 9e-4
+smollm2_cot += --data $(DATA)/mawps-asdiv-a/train.csv=0.33 --data $(DATA)/gsm8k/train.jsonl=0.22
+smollm2_cot += --data drills=0.02 --data everyday=0.40 --data embedded:train=0.03 --redraw-numbers
 smollm2_cot += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
 smollm2_cot += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
-smollm2_cot += --exclude tests/everyday.jsonl --distractors 0.2
-smollm2_cot += --validation held-out --validation-problems 200 --test '' --max-tokens 140
-smollm2_cot += --steps 340 --log-every 5 --examine-every 200 --checkpoint-every 50
+smollm2_cot += --exclude tests/everyday.jsonl --distractors 0.1
+smollm2_cot += --validation held-out --validation-problems 300 --test '' --max-tokens 160
+smollm2_cot += --steps 560 --log-every 5 --examine-every 140 --checkpoint-every 20
 
 $(runs)/smollm2-cot/result.json: $(runs)/smollm2-text/result.json
 	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner)
 
-# CODI on it, from the embedded text reasoner (the shipped one from that of the first training): its
-# thoughts are first given as tokens, then fed back.
-smollm2_codi := --lora-rank 32 --spelled-thoughts --thoughts 16 --projection 1024
+$(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot/result.json
+	rm -f $(zoo)/smollm2-cot/calibration.json
+	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-cot --sampler token:0.7 --vote checked && touch $@
+
+# CODI on it, from that text reasoner: its thoughts are first given as tokens, then fed back.
+smollm2_codi := --lora-rank 32 --spelled-thoughts --thoughts 24 --projection 1024
 smollm2_codi += --markers '<filename>,<reponame>' --precision bf16 --optimizer adamw --batch 32
-smollm2_codi += --data $(DATA)/mawps-asdiv-a/train.csv=0.55 --data $(DATA)/gsm8k/train.jsonl=0.08
-smollm2_codi += --data drills=0.17 --data everyday=0.20 --redraw-numbers --distractors 0.1
+smollm2_codi += --data $(DATA)/mawps-asdiv-a/train.csv=0.35 --data $(DATA)/gsm8k/train.jsonl=0.03
+smollm2_codi += --data drills=0.17 --data everyday=0.45 --redraw-numbers --distractors 0.05
 smollm2_codi += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
 smollm2_codi += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
 smollm2_codi += --exclude tests/everyday.jsonl --settle-steps 0
-smollm2_codi += --validation held-out --validation-problems 400 --test '' --max-tokens 120
+smollm2_codi += --validation held-out --validation-problems 400 --test '' --max-tokens 100
 smollm2_codi += --log-every 1 --examine-every 1000
-forced := --stage-steps 0,110,0 --lr 1e-3 --checkpoint-every 20
-fed_back := --stage-steps 0,0,36 --lr 7e-4 --checkpoint-every 10 --seed 1
+forced := --stage-steps 0,120,0 --lr 1e-3 --checkpoint-every 20
+fed_back := --stage-steps 0,0,70 --lr 7e-4 --checkpoint-every 10 --seed 1
 
-$(runs)/smollm2-codi-forced/result.json:
-	$(call train, backbone codi $(smollm2_codi) --init $(zoo)/smollm2-cot $(forced))
+$(runs)/smollm2-codi-forced/result.json: $(runs)/smollm2-cot/result.json
+	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(forced))
 
 $(runs)/smollm2-codi/result.json: $(runs)/smollm2-codi-forced/result.json
 	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(fed_back))
@@ -90,10 +93,10 @@ $(runs)/cot-tiny.shipped: $(runs)/cot/result.json
 	$(call ship,cot)
 
 $(runs)/coconut-tiny.shipped: $(runs)/coconut/result.json $(runs)/control/result.json
-	$(call ship,coconut,--control $(runs)/control)
+	$(call ship,coconut,--control $(runs)/control --sampler gts@auto)
 
 $(runs)/codi-tiny.shipped: $(runs)/codi/result.json
-	$(call ship,codi)
+	$(call ship,codi,--sampler gts@auto)
 
 # The default preset and, as `accuracy`, the same without confidence shaping; three seeds each.
 # Plain Gaussian noise does best on validation at a scale of exp(-0.7).
@@ -110,8 +113,12 @@ $(zoo)/$(1)/samplers/$(2)/sampler.json: $(runs)/$(1)/$(2)/sampler.json
 endef
 $(foreach model,$(models),$(foreach name,$(samplers),$(eval $(call sampler,$(model),$(name)))))
 
+# The scales of gts@auto.
+$(runs)/%/scales: $(zoo)/%/samplers/default/sampler.json
+	python -m trainer.evaluation.scales --model $* --limit 600 && touch $@
+
 # Scores the trajectories of the default sampler.
-$(runs)/coconut-tiny/verifier/verifier.json: $(zoo)/coconut-tiny/samplers/default/sampler.json
+$(runs)/coconut-tiny/verifier/verifier.json: $(runs)/coconut-tiny/scales
 	$(call train, verifier --model coconut-tiny)
 
 $(zoo)/coconut-tiny/verifiers/default/verifier.json: $(runs)/coconut-tiny/verifier/verifier.json
@@ -121,19 +128,19 @@ $(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi/result.json
 	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler dropout:0.05 && touch $@
 
 .PHONY: smollm2
-smollm2: $(runs)/smollm2-cot/result.json $(runs)/smollm2-codi.shipped
+smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-codi.shipped
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
-shipped += $(zoo)/coconut-tiny/verifiers/default/verifier.json
+shipped += $(zoo)/coconut-tiny/verifiers/default/verifier.json $(models:%=$(runs)/%/scales)
 
 # On their own kind of questions, and on others that they may be asked; so many of each kind.
 calibrate = gts calibrate --model $(1) --data embedded:validation --data embedded:ood \
 	--data everyday --data drills --limit $(2) --out $(zoo)/$(1)/calibration.json
 
 $(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
-	$(call calibrate,coconut-tiny,600) --samplers gts --budgets 1,2,4,8,16,32,64
-	$(call calibrate,codi-tiny,200) --samplers gts,gts:accuracy --budgets 1,2,4,8,16,32
-	$(call calibrate,cot-tiny,200) --samplers token:1.0 --budgets 1,2,4,8,16
-	$(call calibrate,panel-tiny,200) --budgets 1,2,4,8,16,32
+	$(call calibrate,coconut-tiny,600) --samplers gts@auto,gts --budgets 1,2,4,8,16,32,64
+	$(call calibrate,codi-tiny,400) --samplers gts@auto,gts,gts:accuracy --budgets 1,2,4,8,16,32
+	$(call calibrate,cot-tiny,400) --samplers token:1.0 --budgets 1,2,4,8,16
+	$(call calibrate,panel-tiny,400) --budgets 1,2,4,8,16,32
 	for model in $(models) cot-tiny; do python -m trainer.evaluation.examples --model $$model || exit 1; done
 	touch $@

@@ -68,7 +68,7 @@ def solve_job(
                 "include: paths and readings are of one model, and this is a panel", param="include"
             )
         return panel_job(model, body, question, request_id, budget, seed)
-    spec = model.sampler_for(body.sampler, budget)
+    spec = model.check_sampler(body.sampler)
     if _views(body) and not model.format.is_latent:
         raise InputError(
             f"include: paths and readings need thoughts; {model.name} has none", param="include"
@@ -175,7 +175,7 @@ def _diagnosed(
             f"{len(samplers)} samplers; at most {settings.max_samplers}", param="samplers"
         )
     try:
-        found = dict.fromkeys(str(model.sampler_for(text, budget)) for text in samplers)
+        found = dict.fromkeys(str(model.check_sampler(text)) for text in samplers)
     except SpecError as error:
         raise SpecError(str(error), param="samplers") from error
     return [(model, spec) for spec in found]

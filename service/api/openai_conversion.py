@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from latent.errors import InputError
+from latent.specs import SamplerSpec
 from service.api.model_ids import ModelId
 from service.api.openai_schemas import (
     AnswerMessage,
@@ -108,7 +109,7 @@ def _sampler_at(
         )
     if temperature == 0:
         return "deterministic"
-    return f"token:{temperature}" if own.startswith("token") else f"{own}@{temperature}"
+    return str(SamplerSpec.parse(own).at_temperature(temperature))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def diagnose(
     assert ask.indices[0] == DETERMINISTIC
     trajectories = done.trajectories
     contexts = None if done.contexts is None else done.contexts[1:]
-    explored = explore(done.probe, heads_of(sampler, contexts))
+    explored = explore(done.probe, heads_of(sampler, contexts, ask.indices[1:]))
     assert explored.js is not None
     return done, {
         "deterministic_answer": show_answer(trajectories[0].answer),

@@ -235,7 +235,8 @@ def _report(reasoner: Reasoner, item: Task, result: Rollout, **more: Any) -> Lan
 def _snr(sampler: Sampler, result: Rollout) -> tuple[float, ...] | None:
     """SNR per thought, measured on a few lanes only: the heads take time."""
     contexts = None if result.contexts is None else result.contexts[:_SNR_LANES]
-    heads = heads_of(sampler, contexts)
+    indices = [each.index for each in result.trajectories[:_SNR_LANES]]
+    heads = heads_of(sampler, contexts, indices)
     return None if heads is None else tuple(heads.snr)
 
 

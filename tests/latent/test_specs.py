@@ -48,3 +48,20 @@ def test_a_bad_spec_says_what_would_be_right(text: str, said: str) -> None:
     with pytest.raises(SpecError, match=said) as caught:
         SamplerSpec.parse(text)
     assert caught.value.param == "sampler"
+
+
+@pytest.mark.parametrize(
+    ("own", "temperature", "expected"),
+    [
+        ("gts", 0.5, "gts@0.5"),
+        ("gts@auto", 0.5, "gts@0.5"),
+        ("gts:accuracy@0.25", 2.0, "gts:accuracy@2.0"),
+        ("token:0.7", 0.9, "token:0.9"),
+        ("gaussian:0.5", 0.5, "gaussian:0.25"),
+        ("dropout:0.1@residual", 2.0, "dropout:0.2@residual"),
+    ],
+)
+def test_a_temperature_scales_the_noise_of_a_sampler(
+    own: str, temperature: float, expected: str
+) -> None:
+    assert str(SamplerSpec.parse(own).at_temperature(temperature)) == expected

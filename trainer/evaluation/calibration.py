@@ -21,7 +21,7 @@ from latent.calibration import (
 from latent.calibration_file import misfit, read_calibrations, write_calibrations
 from latent.errors import InputError
 from latent.familiarity import Reference, make_reference
-from latent.folders import weights_digest
+from latent.folders import sampler_digest
 from latent.noise import derive_seed
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
@@ -257,7 +257,8 @@ def _calibrate_sampler(
                 is_inside=number < data.inside,
             )
     own = resolve_sampler(folder, sampler.spec)
-    digest = None if own is None else weights_digest(own)
+    is_auto = sampler.spec.is_auto
+    digest = None if own is None else sampler_digest(own, is_auto=is_auto)
     span = (budgets[0], budgets[-1])
     return [_calibration(run, sampler.spec, digest, vote, judged[vote], span) for vote in votes]
 

@@ -78,7 +78,12 @@ class _Columns:
         return self.records[0].trajectories
 
     def pass_at(self, budget: int) -> Floats:
-        """pass@budget, the unbiased estimate over subsets of the trajectories."""
+        """pass@budget, the unbiased estimate over subsets of the trajectories.
+
+        Those of gts@auto have different scales, so of them only the first ones count.
+        """
+        if SamplerSpec.parse(self.spec).is_auto:
+            return self.first_n(budget)
         table = [pass_at(self.budget, correct, budget) for correct in range(self.budget + 1)]
         return np.array([table[len(record.correct)] for record in self.records])
 

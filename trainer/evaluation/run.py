@@ -240,7 +240,8 @@ def _judge(
     explored = Exploration()
     if probed.probe is not None:
         contexts = None if probed.contexts is None else probed.contexts[1:]
-        explored = explore(probed.probe, heads_of(sampler, contexts))
+        indices = [trajectory.index for trajectory in probed.trajectories[1:]]
+        explored = explore(probed.probe, heads_of(sampler, contexts, indices))
     trajectories = [trajectory for one in rollouts for trajectory in one.trajectories]
     trajectories = [trajectory for one in rollouts for trajectory in one.trajectories]
     # The deterministic trajectory counts as a sample only for the deterministic sampler.

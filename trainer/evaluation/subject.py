@@ -12,7 +12,7 @@ import torch
 
 from latent.device import resolve_dtype
 from latent.errors import FormatError, InputError
-from latent.folders import SamplerCard, read_sampler_card, weights_digest
+from latent.folders import SamplerCard, read_sampler_card, sampler_digest, weights_digest
 from latent.noise import derive_seed
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
@@ -84,7 +84,7 @@ def load_subject(config: EvaluationConfig) -> Subject:
     sources = {str(spec): resolve_sampler(folder, spec) for spec in config.samplers}
     check_distinct(
         [
-            str(spec) if path is None else f"{path.resolve()}@{spec.value}"
+            str(spec) if path is None else f"{path.resolve()}@{spec.value} {spec.is_auto}"
             for spec, path in zip(config.samplers, sources.values(), strict=True)
         ]
     )
@@ -108,7 +108,11 @@ def load_subject(config: EvaluationConfig) -> Subject:
     return Subject(
         reasoner=reasoner,
         samplers=samplers,
-        sampler_digests={spec: weights_digest(path) for spec, path in sources.items() if path},
+        sampler_digests={
+            str(spec): sampler_digest(path, is_auto=spec.is_auto)
+            for spec in config.samplers
+            if (path := sources[str(spec)]) is not None
+        },
         seed_groups=_seed_groups(
             {spec: read_sampler_card(path) for spec, path in sources.items() if path}
         ),

@@ -71,7 +71,7 @@ def run_verifier(run: VerifierRun) -> VerifierResult:
         ReasonerEnvironment(reasoner).check([*sets.train, *sets.validation])
     out = run.out or _place(run.model, folder, reasoner.fingerprint)
     with claimed(out, "a verifier's training"):
-        sampler = reasoner.sampler(None, config.validation_lanes)
+        sampler = reasoner.sampler(None)
         drawer = Drawer(reasoner, sampler, verifier, config.seed)
         examples = _draw(drawer, sets, config)
         _fit(verifier, examples, config)

@@ -88,6 +88,13 @@ def test_pass_at_n_is_unbiased_and_first_n_is_plain() -> None:
     assert (found["tokens"], found["trajectories"], found["seconds"]) == (30, 12, 0.75)
 
 
+def test_of_trajectories_with_different_scales_pass_at_n_counts_the_first_ones() -> None:
+    records = {"gts@auto": [replace(record, sampler="gts@auto") for record in GAUSSIAN]}
+    found = summarise(records, config={}, model={}, data={}, seed=0)["samplers"]["gts@auto"]
+    assert found["pass_at"] == found["first_n"]
+    assert found["pass_at"]["1"]["value"] == pytest.approx(1 / 3, abs=1e-6)
+
+
 def test_gain_is_over_the_questions_that_have_one() -> None:
     found = _summary()["samplers"]
     assert found["gaussian:1.0"]["gain"]["value"] == pytest.approx(0.5)
