@@ -11,7 +11,7 @@ def test_bench_prints_a_row_for_each_batch_and_budget(gts: Gts) -> None:
     code, out, _ = gts(*FAST, "--budgets", "1,4")
     assert code == 0
     head, columns, *rows = out.splitlines()
-    assert head.startswith("coconut-tiny, gts, ")
+    assert head.startswith("coconut-tiny, gts@auto, ")
     assert columns.split() == ["questions", "budget", "seconds", "lanes/s", "of", "peak"]
     assert [row.split()[:2] for row in rows] == [["1", "1"], ["1", "4"], ["2", "1"], ["2", "4"]]
 

@@ -64,7 +64,7 @@ def test_the_members_of_a_panel_are_measured_each_with_its_own_sampler(gts: Gts)
     words = ("diagnose", QUESTIONS[0], "-m", "panel-tiny", "-n", 2, "--seed", 3)
     code, out, err = gts(*words, "--json")
     assert (code, err) == (0, "")
-    labels = ["coconut-tiny:gts", "codi-tiny:gts:accuracy", "cot-tiny:token:1.0"]
+    labels = ["coconut-tiny:gts@auto", "codi-tiny:gts@auto", "cot-tiny:token:1.0"]
     assert [one["sampler"] for one in json.loads(out)["samplers"]] == labels
     code, _, err = gts(*words, "--samplers", "gts")
     assert (code, err.count("leave --samplers out")) == (2, 1)

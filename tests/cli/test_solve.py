@@ -144,7 +144,7 @@ def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None
     assert mine["fingerprint"] == fingerprint(folder)
     assert "gts:other" in gts("models", folder)[1]
     panel = next(model for model in json.loads(out) if model["name"] == "panel-tiny")
-    members = ["coconut-tiny:gts", "codi-tiny:gts:accuracy", "cot-tiny:token:1.0"]
+    members = ["coconut-tiny:gts@auto", "codi-tiny:gts@auto", "cot-tiny:token:1.0"]
     assert [each["member"] for each in panel["members"]] == members
 
 

@@ -205,7 +205,7 @@ def test_a_bad_panel_json_is_refused_by_field(
 
 def test_a_panel_of_text_has_default_samplers_and_equal_shares() -> None:
     panel = parse_panel("quick", ["coconut-tiny", " cot-tiny:token:0.7"]).panel
-    assert panel.labels == ["coconut-tiny:gts", "cot-tiny:token:0.7"]
+    assert panel.labels == ["coconut-tiny:gts@auto", "cot-tiny:token:0.7"]
     assert {member.share for member in panel.members} == {1.0}
     for members, message in (([":gts", "cot-tiny"], "names no model"), (["nobody", "a"], "nobody")):
         with pytest.raises((InputError, NotFoundError), match=message):
@@ -247,7 +247,7 @@ def test_the_embedded_panel_solves_and_draws_what_its_members_would() -> None:
     assert solved.confidence_kind == "calibrated"
     assert solved.members is not None
     assert sum(work.trajectories for work in solved.members) == len(solved.trajectories)
-    own = [each for each in solved.trajectories if each.member == "coconut-tiny:gts"]
+    own = [each for each in solved.trajectories if each.member == "coconut-tiny:gts@auto"]
     alone = latent.load("coconut-tiny").solve(
         QUESTION, budget=3, seed=7, include_deterministic=True
     )

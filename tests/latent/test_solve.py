@@ -16,14 +16,14 @@ QUESTION = "Ivan has 88 apples. He buys 33 more. How many apples does Ivan have?
 
 def test_three_lines_load_a_reasoner_and_solve_a_question() -> None:
     reasoner = latent.load("coconut-tiny")
-    solution = reasoner.solve(QUESTION, budget=8, sampler="gts", seed=7)
+    solution = reasoner.solve(QUESTION, budget=8, sampler="gts@auto", seed=7)
     winner = solution.candidates[0]
     assert solution.answer == str(winner.answer)
     assert [t.index for t in solution.trajectories] == list(range(8))
     assert sum(c.votes for c in solution.candidates) == 8
     assert solution.confidence_kind == "calibrated"
     assert 0 < solution.confidence < 1
-    assert (solution.model, solution.sampler, solution.seed) == ("coconut-tiny", "gts", 7)
+    assert (solution.model, solution.sampler, solution.seed) == ("coconut-tiny", "gts@auto", 7)
     assert reasoner.solve(QUESTION, budget=8, seed=7).trajectories == solution.trajectories
 
 

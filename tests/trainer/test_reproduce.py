@@ -36,6 +36,7 @@ def options(command: str) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": words[: flags[0]]}
     for start, end in zip(flags, [*flags[1:], len(words)], strict=True):
         found.setdefault(words[start], []).extend(words[start + 1 : end])
+    found.pop("--threads", None)  # changes no more than rounding
     found["--set"] = sorted(found.get("--set", []))
     return found
 
