@@ -17,6 +17,7 @@ import pytest
 from latent.folders import SamplerCard
 from latent.samplers import GaussianThoughtSampler
 from latent.store import save_sampler
+from tests.ports import free_port
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import RunningServer, save_with_sampler, wait_for
 
@@ -243,7 +244,8 @@ def test_sigterm_drains_and_exits_0(folder: Path) -> None:
 def start(*words: object) -> subprocess.CompletedProcess[str]:
     script = Path(sys.executable).parent / "gts"
     return subprocess.run(
-        [script, "serve", *map(str, words)],
+        # A port of its own: somebody may be serving at the default one. A later --port wins.
+        [script, "serve", "--port", str(free_port()), *map(str, words)],
         capture_output=True,
         text=True,
         timeout=120,
