@@ -19,7 +19,7 @@ from latent.errors import SpecError
 from latent.folders import LOG_STD_FLOOR
 from latent.specs import SamplerSpec
 
-__all__ = ["GaussianThoughtSampler", "LearnedSampler", "Sampler"]
+__all__ = ["GaussianThoughtSampler", "LearnedSampler", "Sampler", "scale_at"]
 
 _HALF_LOG_2PI = 0.9189385332046727
 
@@ -97,7 +97,7 @@ class LearnedSampler(Sampler):
     ) -> None:
         super().__init__(spec)
         self.heads = heads
-        self.schedule = dict(sorted((schedule or {}).items()))
+        self.schedule = dict(schedule or {})
         if spec.is_auto and not self.schedule:
             raise SpecError(
                 f"sampler {str(spec)!r} needs scales in its card, and there are none; measure them "
@@ -109,16 +109,17 @@ class LearnedSampler(Sampler):
         """The scale of each trajectory by the schedule, if this is gts@auto."""
         if not self.spec.is_auto:
             return None
-        first, *later = self.schedule.items()
-        return [
-            next((scale for start, scale in reversed(later) if start <= index), first[1])
-            for index in indices
-        ]
+        return [scale_at(self.schedule, index) for index in indices]
 
     def perturb(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
         """Draw z ~ N(μ(c), (s σ(c))²), (…, D), where s is the spec's scale."""
         scale = self.spec.value
         return self.heads.sample(context, epsilon if scale is None else epsilon * scale)
+
+
+def scale_at(schedule: Mapping[int, float], index: int) -> float:
+    """The scale of a trajectory: that of the last start up to its index, else of the first."""
+    return schedule[max((start for start in schedule if start <= index), default=min(schedule))]
 
 
 def _head(width: int, bias: float) -> nn.Sequential:

@@ -20,6 +20,7 @@ from latent.folders import read_sampler_card
 from latent.noise import derive_seed
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
+from latent.samplers import scale_at
 from latent.specs import SamplerSpec
 from latent.store import load_reasoner
 from latent.trajectory import Trajectory
@@ -46,11 +47,7 @@ class Drawn:
 
     def scheduled(self, schedule: Mapping[int, float], budget: int) -> list[Trajectory]:
         """The first trajectories, each at the scale that the schedule has for its index."""
-        starts = sorted(schedule)
-        return [
-            self.trajectories[schedule[max(start for start in starts if start <= index)]][index]
-            for index in range(budget)
-        ]
+        return [self.trajectories[scale_at(schedule, index)][index] for index in range(budget)]
 
 
 @dataclass(frozen=True)
