@@ -6,7 +6,15 @@ has the value that it has when absent. The fields of /solve stand beside them.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+)
 
 from service.api.schemas import SolveFields, SolveManyResponse, SolveResponse, Stop
 
@@ -40,6 +48,7 @@ def _refused(reason: str, *neutral: object) -> AfterValidator:
 Ignored = Annotated[Any, Field(None, description="Ignored.")]
 StopTexts = Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)]
 MaxTokens = Annotated[int | None, Field(ge=1, strict=True)]
+Number = StrictFloat | None  # strict: false is no 0
 
 
 class StreamOptions(BaseModel):
@@ -91,10 +100,10 @@ class _OpenAIRequest(SolveFields):
         "value: of a text reasoner `token` at that temperature, of a latent one its learned sampler "
         "with σ multiplied by it. Not beside a sampler.",
     )
-    top_p: Annotated[float | None, _refused(_SAMPLER, 1.0)] = None
-    frequency_penalty: Annotated[float | None, _refused(_ONE_NUMBER, 0.0)] = None
-    presence_penalty: Annotated[float | None, _refused(_ONE_NUMBER, 0.0)] = None
-    logit_bias: Annotated[dict[str, float] | None, _refused(_ONE_NUMBER, {})] = None
+    top_p: Annotated[Number, _refused(_SAMPLER, 1.0)] = None
+    frequency_penalty: Annotated[Number, _refused(_ONE_NUMBER, 0.0)] = None
+    presence_penalty: Annotated[Number, _refused(_ONE_NUMBER, 0.0)] = None
+    logit_bias: Annotated[dict[str, StrictFloat] | None, _refused(_ONE_NUMBER, {})] = None
     user: Ignored = None
 
 
@@ -130,7 +139,7 @@ class ChatRequest(_OpenAIRequest):
         strict=True,
         description="Add the decoded tokens of the most confident trajectory behind each choice.",
     )
-    top_logprobs: Annotated[int | None, _refused(_CHOSEN_ONLY, 0)] = None
+    top_logprobs: Annotated[StrictInt | None, _refused(_CHOSEN_ONLY, 0)] = None
 
     tools: Annotated[list[Any] | None, _refused(_NO_TOOLS, [])] = None
     tool_choice: Annotated[Any, _refused(_NO_TOOLS, "none", "auto")] = None
