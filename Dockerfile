@@ -24,7 +24,7 @@ RUN /opt/gts/bin/python -c 'import tomllib; p = tomllib.load(open("pyproject.tom
     && cd /opt/gts/lib/python3*/site-packages/torch && rm -rf include share/cmake test bin/test_*
 
 FROM dependencies AS application
-# Compiles latent/philox.c. Without a compiler the image is as good, and dropout's masks take longer.
+# Compiles latent/philox.c and int8.c. Without a compiler the results are the same, and take longer.
 RUN command -v cc || { apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev; } \
     || echo "no C compiler: NumPy will draw random numbers"
 COPY README.md LICENSE ./

@@ -1,6 +1,7 @@
 """The service against the rollout that it serves: throughput, small budgets, overhead, deadlines.
 
     python -m benchmarks.service [--model M …] [--clients 1,8,32,128] [--seconds 20] [--figure F]
+    python -m benchmarks.service [--model M …] --idle
 
 The model gpt2-small is a COCONUT reasoner of that size with random weights. Default settings but for
 one thread; --round-seconds makes up for a core that others use too. For each number of clients with
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--round-seconds", type=float, default=0.75, help="of the server")
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--idle", action="store_true", help="measure only the idle overhead")
     options = parser.parse_args()
     torch.set_num_threads(1)
     curves: dict[str, tuple[float, list[Load]]] = {}
@@ -204,19 +206,35 @@ def main() -> None:
     for model in options.model or ["coconut-tiny"]:
         with tempfile.TemporaryDirectory(prefix="gts-service-") as made:
             folder = random_gpt2(Path(made)) if model == RANDOM else resolve_model(model).resolve()
+            if options.idle:
+                measure_idle(model, folder, options.round_seconds)
+                continue
             curves[model] = measure(model, folder, clients, options.seconds, options.round_seconds)
     if options.figure:
         draw(curves, options.figure)
+
+
+def sampler_for(folder: Path) -> str:
+    """The learned sampler where there is one."""
+    kind = json.loads((folder / "reasoner.json").read_text())["kind"]
+    if kind == "cot":
+        return "token"
+    return "gts" if (folder / "samplers").exists() else "gaussian"
+
+
+def measure_idle(model: str, folder: Path, round_seconds: float) -> None:
+    """Print the idle overhead of one model, five times."""
+    sampler = sampler_for(folder)
+    with _server(folder, round_seconds):
+        found = " ".join(f"{idle_overhead_ms(sampler):.2f}" for _ in range(5))
+    print(f"{model}, {sampler}: idle overhead {found} ms (medians of 40, budget 8)", flush=True)
 
 
 def measure(
     model: str, folder: Path, clients: list[int], seconds: float, round_seconds: float
 ) -> tuple[float, list[Load]]:
     """Print the table of one model; return the rollout's lanes per second, and the loads."""
-    kind = json.loads((folder / "reasoner.json").read_text())["kind"]
-    sampler = "token" if kind == "cot" else "gts"
-    if not (folder / "samplers").exists() and kind != "cot":
-        sampler = "gaussian"
+    sampler = sampler_for(folder)
     rate, rate_per_cpu = offline(folder, sampler, seconds)
     print(f"{model}, {sampler}: rollout {rate:.0f} lanes/s, {rate_per_cpu:.0f} a CPU second")
     loads = []

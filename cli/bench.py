@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,9 @@ def bench_command(
     device: Device = "auto",
     dtype: Dtype = "auto",
     threads: Threads = None,
+    is_compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the decoder's steps first; takes minutes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure lanes per second against budget and batch, on the present device.
@@ -43,19 +47,19 @@ def bench_command(
     """
     reasoner = load_reasoner(model, device, dtype, threads)
     drawn = reasoner.sampler(sampler or reasoner.format.default_sampler)
+    sizes = list(product(_numbers(questions, "questions"), _numbers(budgets, "budgets")))
+    if is_compiled:
+        _compile(reasoner, drawn, sizes)
     peak = _peak(reasoner)
-    rows = [
-        _measure(reasoner, drawn, count, budget, repeats, peak)
-        for count in _numbers(questions, "questions")
-        for budget in _numbers(budgets, "budgets")
-    ]
+    rows = [_measure(reasoner, drawn, *size, repeats, peak) for size in sizes]
     about = _about(reasoner, drawn, peak)
     if as_json:
         typer.echo(json.dumps({**about, "rows": rows}, indent=2))
         return
+    how = ", compiled" if is_compiled else ""
     typer.echo(
         f"{about['model']}, {about['sampler']}, {about['device_name']}, {about['dtype']}, "
-        f"{about['threads']} threads: peak {peak / 1e9:.0f} G operations a second"
+        f"{about['threads']} threads{how}: peak {peak / 1e9:.0f} G operations a second"
     )
     typer.echo("questions  budget   seconds   lanes/s   of peak")
     for row in rows:
@@ -77,6 +81,28 @@ def _numbers(text: str, name: str) -> list[int]:
     return found
 
 
+def _compile(reasoner: "Reasoner", sampler: "Sampler", sizes: Sequence[tuple[int, int]]) -> None:
+    """Compile for passes of these questions × lanes; say on standard error how long that took."""
+    from latent.compiling import compile_steps, lane_buckets
+    from latent.errors import InputError
+    from latent.static_lanes import whole_blocks
+
+    if sampler.dropout:
+        raise InputError("--compile: dropout is not compiled; choose another --sampler")
+
+    def report(rows: int, prompt: int, seconds: float) -> None:
+        what = f"compiled {rows} lanes with prompts of {prompt} tokens"
+        typer.echo(f"{what}: {seconds:.1f} s", err=True)
+
+    largest = max(count * whole_blocks(budget) for count, budget in sizes)
+    longest = max(len(prompt) for prompt in _prompts(reasoner, max(n for n, _ in sizes)))
+    compile_steps(reasoner, lane_buckets(largest), (longest,), report)
+
+
+def _prompts(reasoner: "Reasoner", questions: int) -> list[tuple[int, ...]]:
+    return [reasoner.encode(_QUESTION.format(n + 3, n + 5)) for n in range(questions)]
+
+
 def _measure(
     reasoner: "Reasoner", sampler: "Sampler", questions: int, budget: int, repeats: int, peak: float
 ) -> dict[str, Any]:
@@ -84,16 +110,17 @@ def _measure(
     from dataclasses import replace
 
     from latent.rollout import Ask, rollout
+    from latent.static_lanes import whole_blocks
     from latent.trajectory import budget_indices
 
     asks = [
-        Ask(reasoner.encode(_QUESTION.format(n + 3, n + 5)), n, budget_indices(budget))
-        for n in range(questions)
+        Ask(prompt, n, budget_indices(budget))
+        for n, prompt in enumerate(_prompts(reasoner, questions))
     ]
-    lanes = questions * budget
-    warm = rollout(reasoner, sampler, asks, lane_limit=lanes)
+    lanes, limit = questions * budget, questions * whole_blocks(budget)  # all in one pass
+    warm = rollout(reasoner, sampler, asks, lane_limit=limit)
     asks = [replace(ask, prefix=done.prefix) for ask, done in zip(asks, warm, strict=True)]
-    seconds = _median(lambda: rollout(reasoner, sampler, asks, lane_limit=lanes), repeats, reasoner)
+    seconds = _median(lambda: rollout(reasoner, sampler, asks, lane_limit=limit), repeats, reasoner)
     tokens = sum(len(each.tokens) for done in warm for each in done.trajectories)
     head = reasoner.vocabulary_size * reasoner.width
     weights = reasoner.parameter_count - head  # of the decoder; embeddings are looked up
@@ -112,12 +139,12 @@ def _peak(reasoner: "Reasoner") -> float:
     """Operations per second of a square matrix product, in the decoder's precision."""
     import torch
 
-    from latent.int8 import exact_product
+    from latent.int8 import has_int8_product
 
     size = 2048
-    if reasoner.is_int8:
-        numbers, product = torch.ones(size, size, dtype=torch.int8), exact_product()
-        return 2.0 * size**3 / _median(lambda: product(numbers, numbers), 3, reasoner)
+    if reasoner.is_int8 and has_int8_product():
+        numbers = torch.ones(size, size, dtype=torch.int8)
+        return 2.0 * size**3 / _median(lambda: torch._int_mm(numbers, numbers), 3, reasoner)
     matrix = torch.ones(size, size, device=reasoner.device, dtype=reasoner.dtype)
     return 2.0 * size**3 / _median(lambda: matrix @ matrix, 3, reasoner)
 
@@ -159,6 +186,7 @@ def _about(reasoner: "Reasoner", sampler: "Sampler", peak: float) -> dict[str, A
         "device_name": f"{name} {capability}" if capability else name,
         "dtype": reasoner.precision,
         "threads": torch.get_num_threads(),
+        "is_compiled": reasoner.compiled is not None,
         "torch": torch.__version__,
         "peak_operations_per_second": peak,
     }

@@ -24,8 +24,8 @@ def models_command(
 ) -> None:
     """List the embedded reasoners and panels, and any folders given: kind, samplers, fingerprint.
 
-    With --check also whether it loads, and `reproducible`: `bits` if one seed gives the same bits in
-    any batch, `tokens` if rounding may differ.
+    With --check also whether it loads, its `dtype`, and `reproducible`: `bits` if one seed gives the
+    same bits in any batch, `tokens` if rounding may differ.
 
     [bold]Examples[/bold]
 
@@ -91,8 +91,13 @@ def _check(listed: list[dict[str, Any]]) -> None:
     for model in track(
         listed, "checking …", console=notes, transient=True, disable=not notes.is_terminal
     ):
-        promise = latent.load(model["folder"]).reproducibility
-        model |= {"reproducible": promise.kind, "reproducible_reason": promise.reason}
+        reasoner = latent.load(model["folder"])
+        promise = reasoner.reproducibility
+        model |= {
+            "dtype": reasoner.precision,
+            "reproducible": promise.kind,
+            "reproducible_reason": promise.reason,
+        }
 
 
 def _describe_panel(name: str, folder: Path) -> dict[str, Any]:
@@ -124,12 +129,12 @@ def _print(listed: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     is_checked = any("reproducible" in model for model in listed)
     titles = ("name", "kind", "thoughts", "samplers", "fingerprint")
-    for title in (*titles, "reproducible") if is_checked else titles:
+    for title in (*titles, "dtype", "reproducible") if is_checked else titles:
         table.add_column(title)
     for model in listed:
         if model["kind"] == "panel":
             members = ", ".join(one["member"] for one in model["members"])
-            table.add_row(model["name"], "panel", "-", members, "-", *["-"] * is_checked)
+            table.add_row(model["name"], "panel", "-", members, "-", *["-"] * 2 * is_checked)
             continue
         names = map(sampler_spec, model["samplers"])
         table.add_row(
@@ -138,6 +143,6 @@ def _print(listed: list[dict[str, Any]]) -> None:
             str(model["thoughts"]),
             ", ".join(names) or "-",
             model["fingerprint"][:12],
-            *([model["reproducible"]] if is_checked else []),
+            *([model["dtype"], model["reproducible"]] if is_checked else []),
         )
     Console().print(table)

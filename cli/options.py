@@ -64,7 +64,13 @@ ModelOrPanel = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")]
-Dtype = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp64, or int8 on a CPU.")]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        help="auto (int8 on a CPU, fp32 there for small decoders, bf16 on CUDA), fp32, bf16, fp16, "
+        "fp64, or int8 on a CPU."
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
 Url = Annotated[
     str | None,

@@ -21,15 +21,15 @@ __all__ = ["load", "load_panel"]
 def load(model: str, *, device: str = "auto", dtype: str = "auto") -> "Reasoner":
     """Load an embedded reasoner by its name, or a reasoner folder.
 
-    `device` is auto, cpu, cuda or cuda:0; `dtype` is auto (bf16 on CUDA, else fp32), fp32, bf16,
-    fp16, fp64 or, on a CPU, int8.
+    `device` is auto, cpu, cuda or cuda:0; `dtype` is auto (bf16 on CUDA; on a CPU int8, or fp32
+    for small decoders), fp32, bf16, fp16, fp64 or, on a CPU, int8.
     """
-    from latent.device import resolve_device, resolve_dtype
+    from latent.device import resolve_device
     from latent.store import load_reasoner
     from latent.zoo import resolve_model
 
     folder, where = resolve_model(model).resolve(), resolve_device(device)
-    return load_reasoner(folder, device=str(where), dtype=resolve_dtype(dtype, where))
+    return load_reasoner(folder, device=str(where), dtype=dtype)
 
 
 def load_panel(

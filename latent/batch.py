@@ -10,6 +10,7 @@ from latent.lanes import LaneCache, Prefix, row_block, to_device
 from latent.noise import LaneNoise
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
+from latent.static_lanes import STATIC_BLOCK, StaticLanes
 from latent.trajectory import DETERMINISTIC
 
 __all__ = ["Ask", "LaneBatch"]
@@ -33,7 +34,8 @@ class LaneBatch:
     """T rows running together: prefilled questions by length bucket, then by lane count.
 
     Filler rows bring T to whole blocks (see `row_block`): they repeat the deterministic trajectory of
-    the last question, or are finished lanes, and are never reported.
+    the last question, or are finished lanes, and are never reported. Where steps are compiled, they
+    bring every question to whole blocks, and T to the rows of a compiled shape.
     """
 
     def __init__(
@@ -44,13 +46,25 @@ class LaneBatch:
         ready = [ask.prefix for ask in asks if ask.prefix is not None]
         order = sorted(range(len(asks)), key=lambda r: (ready[r].bucket, -len(asks[r].indices)))
         indices = [asks[r].indices for r in order]
+        prefixes = [ready[r] for r in order]
         device = reasoner.device
         self._block = row_block(device)
-        indices[-1] += (DETERMINISTIC,) * (-sum(map(len, indices)) % self._block)
+        rows = sum(map(len, indices))
+        total = rows + -rows % self._block
+        self._compiled, compiled = None, reasoner.compiled
+        if compiled is not None:
+            blocks = [own + (DETERMINISTIC,) * (-len(own) % STATIC_BLOCK) for own in indices]
+            size = compiled.rows_of(sampler, prefixes, sum(map(len, blocks)), capacity)
+            if size is not None:
+                self._compiled, indices, total = compiled, blocks, size
+        indices[-1] += (DETERMINISTIC,) * (total - sum(map(len, indices)))
         self.counts = [len(own) for own in indices]
-        prefixes = [ready[r] for r in order]
         self._buckets = [prefix.bucket for prefix in prefixes]  # by question
-        self.cache = LaneCache(prefixes, self.counts, capacity)
+        self.cache: LaneCache | StaticLanes = (
+            LaneCache(prefixes, self.counts, capacity)
+            if self._compiled is None
+            else self._compiled.lanes(prefixes, self.counts)
+        )
         flat = [index for own in indices for index in own]
         seeds = [asks[r].seed for r, own in zip(order, indices, strict=True) for _ in own]
         self.noise = LaneNoise(seeds, flat, device)
@@ -59,9 +73,9 @@ class LaneBatch:
         self.noise_scales = (
             None if scales is None else to_device(torch.tensor(scales), device)
         )  # (T,)
-        starts, total = {}, 0
+        starts, start = {}, 0
         for r, count in zip(order, self.counts, strict=True):
-            starts[r], total = total, total + count
+            starts[r], start = start, start + count
         self.rows_of = [
             range(starts[r], starts[r] + len(ask.indices)) for r, ask in enumerate(asks)
         ]
@@ -74,6 +88,7 @@ class LaneBatch:
         if self.sampler.dropout == 0.0:
             return None
         reasoner, sites = self.reasoner, self.sampler.spec.sites
+        assert isinstance(self.cache, LaneCache)  # compiled passes have no masks
         return DropoutMasks(
             noise=self.noise,
             step=step,
@@ -105,8 +120,15 @@ class LaneBatch:
             kept.append(going + done[:stay])
             spare += [(question, row) for row in done[stay:]]
         total = sum(map(len, kept))
-        for question, row in spare[: -total % self._block]:
-            kept[question].append(row)
+        if self._compiled is None:
+            for question, row in spare[: -total % self._block]:
+                kept[question].append(row)
+        elif (size := self._compiled.smallest(total)) < len(is_finished):
+            # Filler of any question, since what these rows compute is not used any more.
+            last = max(question for question, rows in enumerate(kept) if rows)
+            kept[last] += [row for _, row in spare[: size - total]]
+        else:
+            return None
         if sum(map(len, kept)) == sum(self.counts):
             return None
         order = sorted(

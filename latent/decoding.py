@@ -28,6 +28,8 @@ __all__ = ["Decoded", "Texts", "decode", "feed", "log_normaliser", "next_tokens"
 _LOOK_EVERY = {"cpu": 1}
 _LOOK_EVERY_ELSEWHERE = 4
 
+_TOKEN_BLOCK = 128  # tokens whose probabilities are summed together when one is drawn
+
 _IMPOSSIBLE = -1e9  # a log-probability whose exponential is 0; JSON has no infinity
 
 
@@ -212,10 +214,30 @@ def _choose(
     temperature = batch.sampler.temperature
     if temperature > 0.0:
         drawn = batch.noise.uniform(step, Site.TOKEN, 1)[:, 0]  # (T, 1)
-        cumulative = (logits.double() / temperature).softmax(-1).cumsum(-1)
-        sampled = (cumulative < drawn * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
+        # Below the largest one, so that a low temperature overflows nothing and little is rounded.
+        scaled = (logits - logits.amax(-1, keepdim=True)).div_(temperature)
+        sampled = _sample(scaled.softmax(-1), drawn)
         chosen = torch.where(batch.is_sampled & (starts < 0), sampled, chosen)
     return chosen
+
+
+def _sample(probabilities: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+    """Tokens at which the sum of probabilities (n, V) reaches the share `drawn` (n, 1) of it all: (n,).
+
+    Sums are float64: of blocks of tokens first, and then in the one block where the token is.
+    """
+    n, v = probabilities.shape
+    if v % _TOKEN_BLOCK:  # padding by nothing would copy
+        probabilities = F.pad(probabilities, (0, -v % _TOKEN_BLOCK))
+    blocks = probabilities.view(n, -1, _TOKEN_BLOCK)
+    sums = blocks.sum(-1, dtype=torch.float64)
+    ends = sums.cumsum(-1)  # (n, blocks)
+    goal = drawn * ends[:, -1:]
+    block = (ends < goal).sum(-1, keepdim=True)
+    before = ends.gather(-1, block) - sums.gather(-1, block)
+    own = blocks.gather(1, block[..., None].expand(-1, -1, _TOKEN_BLOCK))[:, 0].double()
+    place = (before + own.cumsum(-1) < goal).sum(-1).clamp(max=_TOKEN_BLOCK - 1)
+    return (block[:, 0] * _TOKEN_BLOCK + place).clamp(max=v - 1)
 
 
 def log_normaliser(logits: torch.Tensor) -> torch.Tensor:

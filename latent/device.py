@@ -39,9 +39,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def resolve_dtype(text: str, device: torch.device) -> torch.dtype:
-    """Turn auto, fp32, bf16, fp16, fp64 or int8 into a dtype; auto is bf16 on CUDA, fp32 elsewhere."""
+    """Turn auto, fp32, bf16, fp16, fp64 or int8 into a dtype; auto is bf16 on CUDA, int8 elsewhere.
+
+    int8 does not depend on the kind of CPU, so that all give the same answers; a decoder that is too
+    small to gain by it stays fp32 (`latent.int8.quantise_`).
+    """
     if text == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        return torch.bfloat16 if device.type == "cuda" else torch.int8
     dtype = parse_dtype(text)
     if text == "int8" and device.type != "cpu":
         raise InputError(f"int8 is for CPUs; use bf16 on {device.type}", param="dtype")

@@ -11,7 +11,7 @@ and masks live in the cache, so transformers builds none.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +25,9 @@ from latent.noise import Site
 
 __all__ = [
     "ATTENTION_NAME",
+    "Attending",
     "LaneCache",
+    "LaneKV",
     "Prefix",
     "PromptCache",
     "lane_attention",
@@ -88,11 +90,19 @@ class _Bucket:
 
 
 @dataclass(frozen=True)
-class _LaneKV:
+class LaneKV:
     """Passed to the attention function in place of the keys: the cache and the layer number."""
 
-    cache: "LaneCache"
+    cache: "Attending"
     layer: int
+
+
+class Attending(Protocol):
+    """What lanes attend with."""
+
+    def attend(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
+        """Attend from every lane (T, query heads, d) to its prompt and its suffix: same shape."""
+        ...
 
 
 class PromptCache(Cache):
@@ -184,7 +194,7 @@ class LaneCache(Cache):
         layer_idx: int,
         *_: Any,
         **__: Any,
-    ) -> tuple[_LaneKV, None]:
+    ) -> tuple[LaneKV, None]:
         """Write one position of every lane: (1, heads, T, d) each."""
         for suffix, states in zip(
             self.suffix_kv[layer_idx].unbind(), (key_states, value_states), strict=True
@@ -196,7 +206,7 @@ class LaneCache(Cache):
                 suffix.index_copy_(0, self.slot[None], own[None])
             else:
                 suffix[self.slot, torch.arange(len(own), device=suffix.device)] = own
-        return _LaneKV(self, layer_idx), None
+        return LaneKV(self, layer_idx), None
 
     def keep(self, questions: Sequence[int], lanes: torch.Tensor, counts: Sequence[int]) -> None:
         """Keep only these questions and lanes, in the order that the class asks for."""
@@ -290,7 +300,7 @@ class LaneCache(Cache):
 def lane_attention(
     module: nn.Module,
     query: torch.Tensor,
-    key: torch.Tensor | _LaneKV,
+    key: torch.Tensor | LaneKV,
     value: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
@@ -307,7 +317,7 @@ def lane_attention(
             f"{type(module).__name__} asks for attention with {what}; lanes have none"
         )
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if isinstance(key, _LaneKV):
+    if isinstance(key, LaneKV):
         out = key.cache.attend(key.layer, query[0].transpose(0, 1), scaling)
         return out[None], None
     assert value is not None

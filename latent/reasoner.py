@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
 
 from latent.answers import format_answer
 from latent.calculator import Calculator
@@ -25,12 +26,14 @@ from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
 from latent.regimes import Thresholds, load_thresholds
 from latent.specs import SamplerSpec
+from latent.static_lanes import StaticLanes
 from latent.supported import check_decoder
 from latent.verifier_file import find_verifier
 from latent.votes import VoteKind
 
 # The methods that load, solve and check import what they need: those modules import this one.
 if TYPE_CHECKING:
+    from latent.compiling import CompiledSteps
     from latent.reproducibility import Reproducibility
     from latent.samplers import Sampler
     from latent.solved import Solved
@@ -83,6 +86,7 @@ class Reasoner:
         self.folder = (
             folder  # where its samplers and calibration are; None if it was built in memory
         )
+        self.compiled: CompiledSteps | None = None  # set by `compile_steps`
         self._learned: dict[str, Sampler] = {}
         self._model: Any = model.requires_grad_(False).train(False)
         _fuse_gelu(model)
@@ -351,19 +355,29 @@ class Reasoner:
     def step(
         self,
         inputs: torch.Tensor,
-        cache: LaneCache,
+        cache: LaneCache | StaticLanes,
         slot: int | torch.Tensor,
         masks: DropoutMasks | None = None,
     ) -> torch.Tensor:
         """Feed an input per lane (T, D) at a suffix slot; return states after the final norm, (T, D)."""
+        if isinstance(cache, StaticLanes):
+            assert masks is None
+            assert isinstance(slot, int)
+            return cache.step(inputs, slot)
         cache.masks = masks
         with self._dropout.applying(masks):
-            output = self._decoder(
-                inputs_embeds=inputs[None],
-                position_ids=cache.at(slot),
-                past_key_values=cache,
-                use_cache=True,
-            )
+            return self.decode_at(inputs, cache.at(slot), cache)
+
+    def decode_at(
+        self, inputs: torch.Tensor, positions: torch.Tensor, cache: Cache
+    ) -> torch.Tensor:
+        """Run inputs (T, D) at positions (1, T) through the decoder, on a cache of lanes: (T, D)."""
+        output = self._decoder(
+            inputs_embeds=inputs[None],
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        )
         return torch.as_tensor(output.last_hidden_state[0])
 
     @torch.no_grad()

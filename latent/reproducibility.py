@@ -59,6 +59,8 @@ class Reproducibility:
 
 def known_reproducibility(reasoner: "Reasoner") -> Reproducibility:
     """Look up what was measured under the same circumstances; measure and keep it otherwise."""
+    if reasoner.compiled is not None:
+        return Reproducibility("tokens", "compiled kernels depend on what shares a pass")
     cache = cache_folder()
     if cache is None or not reasoner.fingerprint or reasoner.device.type != "cpu":
         return check_reproducibility(reasoner)

@@ -6,6 +6,7 @@ prefill → think → (probe) → decode, in passes of a bounded number of lanes
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache, partial
@@ -21,6 +22,7 @@ from latent.lanes import Prefix
 from latent.probing import Probe, probe
 from latent.reasoner import Reasoner, bucket_of
 from latent.samplers import Sampler
+from latent.static_lanes import STATIC_BLOCK
 from latent.thinking import Thoughts, think
 from latent.trajectory import Timing, Trajectory
 from latent.verifier import LaneStates, Verifier, joined_states
@@ -63,14 +65,17 @@ def rollout(
     reasoner.check_sampler(sampler.spec)
     prefixes = _prefill(reasoner, asks)
     parts: list[list[Rollout]] = [[] for _ in asks]
-    for members in _passes(asks, prefixes, lane_limit):
+    compiled = None if with_probe or sampler.dropout else reasoner.compiled
+    block = 1 if compiled is None else STATIC_BLOCK
+    for members in _passes(asks, prefixes, lane_limit, block):
         pieces = [
             replace(asks[number], indices=indices, prefix=prefixes[number][0])
             for number, indices in members
         ]
-        done = _run(
-            reasoner, sampler, pieces, sites, keep_thoughts, keep_states, with_probe, verifier
-        )
+        with nullcontext() if compiled is None else compiled.lock:
+            done = _run(
+                reasoner, sampler, pieces, sites, keep_thoughts, keep_states, with_probe, verifier
+            )
         for (number, _), piece in zip(members, done, strict=True):
             parts[number].append(piece)
     return [
@@ -96,9 +101,12 @@ def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, floa
 
 
 def _passes(
-    asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int
+    asks: Sequence[Ask], prefixes: Sequence[tuple[Prefix, float]], lane_limit: int, block: int
 ) -> Iterator[list[tuple[int, tuple[int, ...]]]]:
-    """Cut the asks into passes of at most `lane_limit` lanes, in index order."""
+    """Cut the asks into passes of at most `lane_limit` lanes, in index order.
+
+    A question's lanes count as whole blocks.
+    """
     if not all(ask.indices for ask in asks):
         raise InputError("a question needs at least one trajectory", param="budget")
     parts = [
@@ -111,11 +119,12 @@ def _passes(
     members: list[tuple[int, tuple[int, ...]]] = []
     lanes = 0
     for number, indices in parts:
-        if members and lanes + len(indices) > lane_limit:
+        own = len(indices) + -len(indices) % block
+        if members and lanes + own > lane_limit:
             yield members
             members, lanes = [], 0
         members.append((number, indices))
-        lanes += len(indices)
+        lanes += own
     if members:
         yield members
 

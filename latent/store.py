@@ -3,6 +3,7 @@
 `latent.folders` describes the layout of a folder.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from transformers import (
 from transformers import logging as transformers_logging
 
 from latent.adapter import Adapter
+from latent.device import resolve_dtype
 from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
 from latent.files import (
     load_tensors,
@@ -57,6 +59,7 @@ __all__ = [
     "save_sampler",
 ]
 
+_log = logging.getLogger(__name__)
 
 # transformers makes up an empty GPT-2 tokenizer where none of these exists.
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
@@ -68,28 +71,29 @@ def load_reasoner(
     *,
     name: str | None = None,
     device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
+    dtype: str = "fp32",
     known_fingerprint: str | None = None,
 ) -> Reasoner:
     """Load a reasoner folder; missing or extra weights are errors. Hashes it unless that was done.
 
-    `torch.int8` is for CPUs: the decoder is loaded in fp32 and rounded (see `latent.int8`).
+    `dtype` is what `resolve_dtype` reads. For int8 the decoder is loaded in fp32 and rounded (see
+    `latent.int8`), if it is large enough.
     """
+    kind = resolve_dtype(dtype, torch.device(device))
     folder = Path(folder)
     if not folder.is_dir():
         raise NotFoundError(f"no reasoner folder at {folder}", param="model")
     format = read_format(folder)
-    is_int8 = dtype == torch.int8
-    if is_int8:
-        dtype = torch.float32
-    model = load_decoder(folder, dtype, format.base)
+    is_int8 = kind == torch.int8
+    held = torch.float32 if is_int8 else kind
+    model = load_decoder(folder, held, format.base)
     tokenizer = load_tokenizer(folder)
     _check_fit(folder, format, model, tokenizer)
     projection = None
     if format.projection is not None:
         width = model.config.hidden_size
-        projection = load_projection(folder, format.projection, width, dtype)
-    return Reasoner(
+        projection = load_projection(folder, format.projection, width, held)
+    reasoner = Reasoner(
         format,
         cast(Any, model).to(torch.device(device)),
         tokenizer,
@@ -99,6 +103,13 @@ def load_reasoner(
         folder=folder,
         is_int8=is_int8,
     )
+    if dtype == "int8" and not reasoner.is_int8:
+        _log.warning(
+            "%s stays fp32: int8 would be slower for a decoder of width %d",
+            reasoner.name,
+            reasoner.width,
+        )
+    return reasoner
 
 
 def _check_fit(

@@ -17,6 +17,8 @@ from latent.zoo import SERVED_MODELS
 
 _ORIGIN = re.compile(r"https?://[^/?#\s]+")
 
+_COMPILE_FACTOR = 10.0  # compiling takes longer than all other loading
+
 __all__ = ["Settings", "read_settings", "read_tokens"]
 
 
@@ -39,7 +41,11 @@ class Settings(BaseModel):
     devices: tuple[str, ...] = Field(
         ("auto",), min_length=1, description="auto, cpu, cuda or cuda:1; one worker for each."
     )
-    dtype: str = Field("auto", description="auto, fp32, bf16, fp16, fp64, or int8 on a CPU.")
+    dtype: str = Field(
+        "auto",
+        description="auto (int8 on a CPU, fp32 there for small decoders, bf16 on CUDA), fp32, bf16, "
+        "fp16, fp64, or int8 on a CPU.",
+    )
     threads: int = Field(
         max((os.cpu_count() or 2) - 1, 1),
         ge=1,
@@ -48,6 +54,11 @@ class Settings(BaseModel):
     lane_limit: int = Field(256, ge=16, le=65536, description="Most lanes in a round.")
     round_seconds: float = Field(
         0.75, gt=0, le=60, description="Seconds that a round should take at most."
+    )
+    compile: bool = Field(
+        False,
+        description="Compile the decoder's steps before the port opens (CUDA graphs on a GPU). It takes "
+        "minutes; --start-seconds counts tenfold.",
     )
     start_seconds: float = Field(
         600.0, gt=0, description="Seconds after which a worker that is still loading is replaced."
@@ -93,6 +104,11 @@ class Settings(BaseModel):
         """Whether devices have a spare worker; None: those that are CPUs."""
         return None if self.spare_workers == "auto" else self.spare_workers == "1"
 
+    @property
+    def load_seconds(self) -> float:
+        """Seconds after which a worker that is still loading is replaced, compiling included."""
+        return self.start_seconds * (_COMPILE_FACTOR if self.compile else 1.0)
+
     @model_validator(mode="after")
     def _limits_fit(self) -> Self:
         if self.max_budget > self.waiting_lanes:
@@ -100,6 +116,8 @@ class Settings(BaseModel):
                 f"max_budget {self.max_budget} is more than waiting_lanes {self.waiting_lanes}: "
                 "such a request would be refused whenever another waits"
             )
+        if self.compile and self.dtype == "int8":
+            raise ValueError("compile and dtype int8 do not go together: int8 is not compiled")
         if self.protect_metrics and self.token_file is None:
             raise ValueError("protect_metrics needs tokens; give a token file")
         for origin in self.cors_origins:

@@ -282,7 +282,10 @@ def candidates_out(tally: Tally) -> list[CandidateOut]:
 
 
 def model_out(
-    model: ServedModel, settings: Settings, reproducible: Literal["bits", "tokens"] | None
+    model: ServedModel,
+    settings: Settings,
+    reproducible: Literal["bits", "tokens"] | None,
+    dtype: str | None,
 ) -> ModelOut:
     """Describe a model for /v1/models."""
     return ModelOut(
@@ -295,6 +298,7 @@ def model_out(
         width=model.width,
         fingerprint=model.fingerprint,
         reproducible=reproducible,
+        dtype=dtype,
         results=model.format.provenance.get("results", {}),
         samplers=[
             SamplerInfoOut(

@@ -89,6 +89,11 @@ class ModelOut(Out):
         description="What one seed promises on the server's machine: the same bits in any batch, or "
         "the same tokens unless two are almost equally likely. Null until a worker is ready.",
     )
+    dtype: str | None = Field(
+        None,
+        description="What the decoder's products are computed in, such as int8 or float32. Null "
+        "until a worker is ready, and of a panel.",
+    )
     results: dict[str, Any]
     samplers: list[SamplerInfoOut]
     default_sampler: str | None = Field(

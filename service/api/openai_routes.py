@@ -19,9 +19,9 @@ from service.api.openai_schemas import (
 from service.api.routes import (
     ERRORS,
     State,
-    StateDep,
     add_log_fields,
     solved_response,
+    state_of,
     steps,
     stream_response,
     views_of,
@@ -45,14 +45,16 @@ router = APIRouter()
 
 
 @router.post("/v1/chat/completions", response_model=ChatCompletion, responses=_RESPONSES)
-async def chat_completions(body: ChatRequest, request: Request, state: StateDep) -> Any:
+async def chat_completions(body: ChatRequest, request: Request) -> Any:
     """Solve the last user message, for OpenAI's clients; the fields of /solve may be beside theirs."""
+    state = state_of(request)
     return await _complete(body, [question_of(body.messages)], request, state)
 
 
 @router.post("/v1/completions", response_model=TextCompletion, responses=_RESPONSES)
-async def completions(body: CompletionRequest, request: Request, state: StateDep) -> Any:
+async def completions(body: CompletionRequest, request: Request) -> Any:
     """Solve a prompt, or several, for OpenAI's clients; the fields of /solve may be beside theirs."""
+    state = state_of(request)
     if isinstance(body.prompt, str):
         return await _complete(body, [body.prompt], request, state)
     limit = state.settings.max_questions

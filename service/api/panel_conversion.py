@@ -90,6 +90,7 @@ def panel_out(
         width=0,
         fingerprint=served.fingerprint,
         reproducible=reproducible,
+        dtype=None,
         results={},
         samplers=[],
         default_sampler=None,

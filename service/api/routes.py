@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from latent.errors import GtsError
@@ -43,10 +43,10 @@ from service.settings import Settings
 __all__ = [
     "ERRORS",
     "State",
-    "StateDep",
     "add_log_fields",
     "router",
     "solved_response",
+    "state_of",
     "steps",
     "stream_response",
     "views_of",
@@ -91,11 +91,9 @@ class State:
     engine: Engine
 
 
-async def _state(request: Request) -> State:  # async: a plain function would run in a thread
+def state_of(request: Request) -> State:
+    """What the endpoints share. Not a dependency of FastAPI's, which is solved anew in every request."""
     return request.app.state.gts  # type: ignore[no-any-return]
-
-
-StateDep = Annotated[State, Depends(_state)]
 
 
 @router.post(
@@ -103,12 +101,13 @@ StateDep = Annotated[State, Depends(_state)]
     response_model=SolveResponse | SolveManyResponse,
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}, **ERRORS},
 )
-async def solve(body: SolveRequest, request: Request, state: StateDep) -> Any:
+async def solve(body: SolveRequest, request: Request) -> Any:
     """Draw trajectories of a question on a budget and vote.
 
     With a list of questions: `results`, in order, where one bad question does not fail the others.
     With `stream`: server-sent events `round` (candidates so far), `result`, `error`.
     """
+    state = state_of(request)
     if isinstance(body.question, list):
         return await _solve_many(body, body.question, request, state)
     log_fields, with_texts = request.state.log_fields, body.wants_trajectories
@@ -184,7 +183,8 @@ def solved_response(
     views: Mapping[str, Any] | None = None,
 ) -> SolveResponse:
     assert isinstance(result, Solved)
-    state.metrics.observe_solved(result)
+    # Behind the answer, which is sent first.
+    asyncio.get_running_loop().call_soon(state.metrics.observe_solved, result)
     return solve_response(
         result, request_id=job.request_id, with_trajectories=with_texts, views=views
     )
@@ -208,8 +208,9 @@ async def views_of(
 
 
 @router.post("/diagnose", responses=ERRORS)
-async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> DiagnoseResponse:
+async def diagnose(body: DiagnoseRequest, request: Request) -> DiagnoseResponse:
     """Measure how samplers explore a question around its deterministic answer."""
+    state = state_of(request)
     request_id = request.state.log_fields["request_id"]
     model = state.catalog.find(body.model)
     jobs = diagnose_jobs(body, request_id, model, state.settings)
@@ -235,11 +236,12 @@ async def diagnose(body: DiagnoseRequest, request: Request, state: StateDep) -> 
 
 
 @router.get("/v1/models", responses={401: ERRORS[401]})
-async def models(state: StateDep) -> ModelsResponse:
+async def models(request: Request) -> ModelsResponse:
     """List the models and panels that are served: samplers, sizes, fingerprints and limits.
 
     The models' usual variants, `NAME@SAMPLER:BUDGET`, follow; others of that form can be used as well.
     """
+    state = state_of(request)
     served: list[ServedModel | ServedPanel] = [*state.catalog.all(), *state.catalog.panels()]
     own = [_model_out(each, state) for each in served]
     own.sort(key=lambda each: each.id != state.catalog.default)
@@ -248,8 +250,9 @@ async def models(state: StateDep) -> ModelsResponse:
 
 
 @router.get("/v1/models/{model_id}", responses={401: ERRORS[401], 404: ERRORS[404]})
-async def model(model_id: str, state: StateDep) -> ModelOut | VariantOut:
+async def model(model_id: str, request: Request) -> ModelOut | VariantOut:
     """Describe one model or panel, or one of a model's variants."""
+    state = state_of(request)
     found = resolve_model_id(model_id, state.catalog, state.settings)
     return _model_out(found.model, state) if found.sampler is None else found.out()
 
@@ -257,7 +260,8 @@ async def model(model_id: str, state: StateDep) -> ModelOut | VariantOut:
 def _model_out(model: ServedModel | ServedPanel, state: State) -> ModelOut:
     promises = state.engine.reproducible
     if isinstance(model, ServedModel):
-        return model_out(model, state.settings, promises.get(model.name))
+        dtype = state.engine.dtypes.get(model.name)
+        return model_out(model, state.settings, promises.get(model.name), dtype)
     kinds = {promises.get(each.name) for each in model.models}
     return panel_out(
         model, limits_out(state.settings), kinds.pop() if len(kinds) == 1 else "tokens"
@@ -271,16 +275,18 @@ async def livez() -> HealthResponse:
 
 
 @router.get("/readyz", responses={503: ERRORS[503]})
-async def readyz(state: StateDep) -> HealthResponse:
+async def readyz(request: Request) -> HealthResponse:
     """Answer 200 if a request would be admitted and run now, else 503."""
+    state = state_of(request)
     if not state.engine.is_ready:
         raise NotReadyError("no worker is ready, or the server is draining", retry_after=1)
     return HealthResponse(status="ready")
 
 
 @router.get("/metrics", response_class=Response, responses={401: ERRORS[401]})
-async def metrics(state: StateDep) -> Response:
+async def metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
+    state = state_of(request)
     return Response(state.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -289,11 +295,21 @@ async def wait_for_results(
 ) -> list[Solved | dict[str, Any] | ServiceError]:
     """Wait for jobs; if the client disconnects first, free their lanes."""
     disconnected = asyncio.ensure_future(_disconnected(request))
-    everyone = asyncio.gather(*(job.result for job in jobs), return_exceptions=True)
+    over = asyncio.get_running_loop().create_future()
+
+    def on_done(_: "asyncio.Future[Any]") -> None:
+        is_over = disconnected.done() or not any(job.is_open for job in jobs)
+        if is_over and not over.done():
+            over.set_result(None)
+
+    # Not `gather` and `wait`, with which the loop turns twice more before an answer is sent.
+    disconnected.add_done_callback(on_done)
+    for job in jobs:
+        job.result.add_done_callback(on_done)
     try:
-        either: set[asyncio.Future[Any]] = {disconnected, everyone}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not everyone.done():
+        if jobs:
+            await over
+        if any(job.is_open for job in jobs):
             raise ServiceError("the client disconnected", status=499, code="cancelled")
     finally:
         disconnected.cancel()
@@ -302,10 +318,11 @@ async def wait_for_results(
         prompts = {job.question: job.prompt_tokens for job in jobs}
         request.state.log_fields["prompt_tokens"] = sum(prompts.values())
     results: list[Solved | dict[str, Any] | ServiceError] = []
-    for result in everyone.result():
-        if isinstance(result, BaseException) and not isinstance(result, ServiceError):
-            raise result
-        results.append(result)
+    for job in jobs:
+        error = job.result.exception()
+        if error is not None and not isinstance(error, ServiceError):
+            raise error
+        results.append(job.result.result() if error is None else error)
     return results
 
 

@@ -57,6 +57,7 @@ class Engine:
         self.reproducible: Mapping[
             str, Literal["bits", "tokens"]
         ] = {}  # by model; from the workers
+        self.dtypes: Mapping[str, str] = {}  # likewise
         self._is_draining = False
         configs = [
             WorkerConfig(
@@ -66,11 +67,12 @@ class Engine:
                 threads=settings.threads,
                 prefix_cache_bytes=settings.prefix_cache_mib * 2**20,
                 log_format=settings.log_format,
+                compiled_lanes=settings.lane_limit if settings.compile else 0,
             )
             for device in settings.devices
         ]
         self._scheduler = Scheduler(len(configs), settings.lane_limit, settings.round_seconds)
-        self._pool = Pool(configs, main, settings.start_seconds, self._step, settings.has_spares)
+        self._pool = Pool(configs, main, settings.load_seconds, self._step, settings.has_spares)
         metrics.watch(self._scheduler, self._pool, lambda: self.is_ready)
 
     @property
@@ -154,7 +156,7 @@ class Engine:
     def _postprocess(self, event: Event) -> None:
         match event.outcome:
             case Ready() as ready:
-                self.reproducible = ready.reproducible
+                self.reproducible, self.dtypes = ready.reproducible, ready.dtypes
             case RoundReport() as report:
                 self._on_report(event.device, event.rounds[0], report)
             case OutOfMemory():
@@ -182,8 +184,9 @@ class Engine:
                 self._remove(job.whole)
             else:
                 job.release()
-        # Behind the answers, which are sent first.
-        asyncio.get_running_loop().call_soon(self._metrics.observe_round, round, report)
+        # Behind the answers, which are sent in the next turn of the loop.
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._metrics.observe_round, round, report)
 
     def _on_out_of_memory(self, device: int, round: RoundTask) -> None:
         """Try again in smaller rounds; a question that does not fit the smallest fails."""

@@ -48,6 +48,7 @@ class WorkerConfig:
     threads: int
     prefix_cache_bytes: int
     log_format: Literal["auto", "json", "text"] = "auto"
+    compiled_lanes: int = 0  # passes of up to so many lanes are compiled; 0: none
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class LaneReport:
     findings: Mapping[str, Any] | None = None  # of a diagnosis or a trace
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send lanes as arrays, and each text once: objects take the API process longer to read."""
+        """Send lanes as columns, and each text once: objects take the API process longer to read."""
         texts: dict[tuple[Any, ...], int] = {}
         codes = [
             texts.setdefault((each.text, each.answer, each.answer_start), len(texts))
@@ -100,33 +101,31 @@ class LaneReport:
         ]
         finals = [each.final_thought for each in self.trajectories]
         scores = [each.score for each in self.trajectories]
-        arrays = (
-            np.array([each.index for each in self.trajectories], np.int32),
-            np.array(codes, np.int32),
-            np.array([each.logprob for each in self.trajectories], np.float64),
-            np.array(self.answer_tokens, np.int32),
+        columns = (
+            [each.index for each in self.trajectories],
+            codes,
+            [each.logprob for each in self.trajectories],
+            self.answer_tokens,
             None if any(final is None for final in finals) else np.array(finals),
-            None if any(score is None for score in scores) else np.array(scores, np.float64),
+            None if any(score is None for score in scores) else scores,
         )
         tokens = [
             (each.tokens, each.token_logprobs, each.token_texts) for each in self.trajectories
         ]
         is_bare = all(each.token_texts is None for each in self.trajectories)
         rest = (self.prompt_tokens, self.timing, self.snr, self.findings)
-        return _unpack, (arrays, tuple(texts), None if is_bare else tokens, rest)
+        return _unpack, (columns, tuple(texts), None if is_bare else tokens, rest)
 
 
 def _unpack(
-    arrays: tuple[Any, ...],
+    columns: tuple[Any, ...],
     texts: tuple[tuple[Any, ...], ...],
     tokens: list[tuple[Any, ...]] | None,
     rest: tuple[Any, ...],
 ) -> LaneReport:
-    indices, codes, logprobs, counts, finals, scores = arrays
+    indices, codes, logprobs, counts, finals, scores = columns
     trajectories = []
-    for row, (index, code, logprob) in enumerate(
-        zip(indices.tolist(), codes.tolist(), logprobs.tolist(), strict=True)
-    ):
+    for row, (index, code, logprob) in enumerate(zip(indices, codes, logprobs, strict=True)):
         text, answer, start = texts[code]
         final = None if finals is None else finals[row]
         ids, token_logprobs, token_texts = ((), (), None) if tokens is None else tokens[row]
@@ -140,11 +139,11 @@ def _unpack(
                 token_logprobs,
                 start,
                 final,
-                score=None if scores is None else float(scores[row]),
+                score=None if scores is None else scores[row],
                 token_texts=token_texts,
             )
         )
-    return LaneReport(tuple(trajectories), tuple(counts.tolist()), *rest)
+    return LaneReport(tuple(trajectories), counts, *rest)
 
 
 @dataclass(frozen=True)
@@ -182,3 +181,4 @@ class Ready:
     device: str  # the real one, where `auto` was asked for
     failure: str | None = None
     reproducible: Mapping[str, Literal["bits", "tokens"]] = field(default_factory=dict)  # by model
+    dtypes: Mapping[str, str] = field(default_factory=dict)  # by model: what it computes in

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from latent.answers import parse_answer
-from latent.device import is_out_of_memory, resolve_device, resolve_dtype
+from latent.compiling import compile_steps, lane_buckets
+from latent.device import is_out_of_memory, resolve_device
 from latent.errors import GtsError, InputError
 from latent.exploration import heads_of
 from latent.folders import sampler_folders, sampler_spec
@@ -82,9 +83,10 @@ class Worker:
     def __init__(self, config: WorkerConfig) -> None:
         torch.set_num_threads(config.threads)
         self._device = resolve_device(config.device)
-        self._dtype = resolve_dtype(config.dtype, self._device)
+        self._dtype = config.dtype
         self._models = {place.name: self._load(place) for place in config.models}
         self._prefixes = PrefixCache(config.prefix_cache_bytes)
+        self._compiled_lanes = config.compiled_lanes
         self._snr_times: dict[str, float] = {}  # by model: when it was last measured
 
     def warm_up(self) -> None:
@@ -94,15 +96,20 @@ class Worker:
             for name in sampler_folders(reasoner.folder) if reasoner.folder else ():
                 reasoner.sampler(sampler_spec(name))
             ask = Ask(reasoner.encode(_WARM_QUESTION), 0, (DETERMINISTIC,))
+            if self._compiled_lanes:
+                lanes = lane_buckets(self._compiled_lanes)
+                compile_steps(reasoner, lanes, report=partial(_log_compiled, reasoner.name))
             rollout(reasoner, reasoner.sampler("deterministic"), [ask])
 
     def ready(self) -> Ready:
         """What the API process is told of a worker that is warm."""
         promises = {name: reasoner.reproducibility for name, reasoner in self._models.items()}
+        dtypes = {name: reasoner.precision for name, reasoner in self._models.items()}
         for name, promise in promises.items():
-            _log.info("reproducible: %s; %s", promise.kind, promise.reason, extra={"model": name})
+            about = {"model": name, "dtype": dtypes[name]}
+            _log.info("reproducible: %s; %s", promise.kind, promise.reason, extra=about)
         kinds = {name: promise.kind for name, promise in promises.items()}
-        return Ready(os.getpid(), str(self._device), reproducible=kinds)
+        return Ready(os.getpid(), str(self._device), reproducible=kinds, dtypes=dtypes)
 
     def run(self, task: RoundTask) -> RoundReport | OutOfMemory:
         """Run a round; if it does not fit the memory, free what can be freed for another try."""
@@ -209,6 +216,11 @@ class Worker:
             dtype=self._dtype,
             known_fingerprint=place.fingerprint,
         )
+
+
+def _log_compiled(model: str, lanes: int, prompt: int, seconds: float) -> None:
+    facts = {"model": model, "lanes": lanes, "prompt_tokens": prompt, "seconds": round(seconds, 1)}
+    _log.info("compiled a step", extra=facts)
 
 
 def _report(reasoner: Reasoner, item: Task, result: Rollout, **more: Any) -> LaneReport:

@@ -67,6 +67,7 @@ def test_flags_come_before_the_environment(
             "max_budget 9 is more than waiting_lanes 8",
         ),
         (("--protect-metrics",), "token"),
+        (("--compile", "--dtype", "int8"), "compile and dtype int8 do not go together"),
     ],
 )
 def test_a_bad_value_is_one_line_that_names_its_flag(

@@ -68,6 +68,18 @@ def test_batch_mates_and_their_order_change_no_bit(kind: str, is_int8: bool, spe
             assert_same(reasoner, left.trajectories, right.trajectories)
 
 
+@pytest.mark.parametrize("is_int8", [False, True], ids=["fp32", "int8"])
+def test_batch_mates_change_no_sampled_text(is_int8: bool) -> None:
+    reasoner = make_reasoner("cot", "llama", dtype=torch.float32, is_int8=is_int8)
+    sampler = make_sampler("token:0.7", reasoner.width, reasoner.dtype)
+    asks = [ask(reasoner, q, n, seed=n) for q, n in zip(QUESTIONS, (3, 40, 1, 16), strict=True)]
+    together = rollout(reasoner, sampler, asks)
+    for own, batched in zip(asks, together, strict=True):
+        assert_same(
+            reasoner, rollout(reasoner, sampler, [own])[0].trajectories, batched.trajectories
+        )
+
+
 def test_padding_changes_no_result() -> None:
     """A prompt that fills its bucket and the same weights with a larger bucket agree."""
     reasoner = make_reasoner("coconut", "gpt2")

@@ -55,7 +55,7 @@ def test_it_loads_as_a_reasoner_with_its_real_sizes(folder: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["gaussian:0.05", "dropout:0.05"])
 def test_its_thought_loop_matches_the_oracle(folder: Path, spec: str) -> None:
-    reasoner = load_reasoner(folder, dtype=torch.float64)
+    reasoner = load_reasoner(folder, dtype="fp64")
     sampler = make_sampler(spec)
     asks = [Ask(reasoner.encode(QUESTION), 3, (-1, 0, 1))]
     done = rollout(reasoner, sampler, asks, keep_thoughts=True)[0]

@@ -11,8 +11,8 @@ from latent.errors import InputError
 CPU = torch.device("cpu")
 
 
-def test_auto_is_full_precision_on_a_cpu() -> None:
-    assert device.resolve_dtype("auto", CPU) == torch.float32
+def test_auto_is_int8_on_any_cpu() -> None:
+    assert device.resolve_dtype("auto", CPU) == torch.int8
     assert device.resolve_dtype("auto", torch.device("cuda")) == torch.bfloat16
 
 

@@ -59,7 +59,7 @@ def test_an_imported_coconut_has_the_states_of_the_modules_it_was_written_from(
     out = import_coconut(
         write(tmp_path / "checkpoint_33", coconut), base, tmp_path / "out", thoughts=K
     )
-    reasoner = load_reasoner(out, dtype=torch.float64)
+    reasoner = load_reasoner(out, dtype="fp64")
     prompt = reasoner.encode(QUESTION)
     assert same_decoder(out, coconut.base_causallm, prompt)
     ask = Ask(prompt, seed=0, indices=(-1,))

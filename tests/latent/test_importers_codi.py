@@ -52,7 +52,7 @@ def check_same(out: Path, codi: Codi, tolerance: float = 2e-5) -> None:
 
     The tolerance is for merged weights that are rounded to float32.
     """
-    reasoner = load_reasoner(out, dtype=torch.float64)
+    reasoner = load_reasoner(out, dtype="fp64")
     prompt = reasoner.encode(QUESTION)
     model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float64)
     reference = codi.double()

@@ -7,20 +7,31 @@ import os
 import subprocess
 import sys
 import weakref
+from decimal import Decimal
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from transformers import GPT2Config, LlamaConfig
 
+import latent
 from cli.import_ import _stored_dtype
 from latent import int8
 from latent.device import resolve_dtype
-from latent.errors import InputError, UnsupportedError
-from latent.int8 import Int8Linear, RowQuantiser, exact_product, fp32_product, quantise_rows
+from latent.errors import InputError
+from latent.int8 import Int8Linear, Int8Part, RowQuantiser, fp32_product, quantise_rows
 from latent.lanes import ATTENTION_NAME
-from tests.reasoners import gpt2_config, llama_config, make_reasoner, random_model
-from trainer.sampler.episodes import ReasonerEnvironment
+from latent.store import save_reasoner
+from tests.reasoners import (
+    QUESTIONS,
+    gpt2_config,
+    llama_config,
+    make_reasoner,
+    random_model,
+)
+from trainer.data.questions import Draw, Question
+from trainer.sampler.episodes import ReasonerEnvironment, rollout_dtype
 
 # A layer on numbers that any CPU makes alike; the first row and channel are extreme: 127 everywhere.
 _LAYER = """
@@ -41,18 +52,47 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(-127, 128, shape, dtype=torch.int8, generator=generator)
 
 
-@pytest.mark.parametrize("product", [exact_product(), fp32_product], ids=["chosen", "fp32"])
+@pytest.fixture
+def without_int8_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behave as on a CPU whose int8 products are wrong or slow."""
+    monkeypatch.setattr(int8, "has_int8_product", lambda: False)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 16, 33])
-@pytest.mark.parametrize(("width", "out"), [(37, 13), (128, 384), (3072, 50)])
-def test_products_are_exact(product: int8.Product, rows: int, width: int, out: int) -> None:
+@pytest.mark.parametrize(("width", "out"), [(37, 13), (128, 384), (1536, 40), (3072, 50)])
+def test_products_are_exact_but_for_one_rounding_of_the_sum(
+    rows: int, width: int, out: int
+) -> None:
     extreme = torch.full((rows, width), 127, dtype=torch.int8)
     weights = torch.full((out, width), 127, dtype=torch.int8)
     weights[::2] = -127
+    weights[:, ::7] = 126
     pairs = ((numbers(rows, width), numbers(out, width, seed=1)), (extreme, weights))
     for left, right in pairs:
-        sums = product(left, right.t())
-        assert sums.dtype == torch.int32
-        assert torch.equal(sums.long(), left.long() @ right.t().long())
+        exact = (left.long() @ right.t().long()).float()
+        assert torch.equal(fp32_product(left.float(), right.float()), exact)
+        if int8.has_int8_product():
+            assert torch.equal(torch._int_mm(left, right.t()).float(), exact)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_a_cpu_without_int8_products_gives_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, architecture: str
+) -> None:
+    here = make_reasoner("cot", architecture, dtype=torch.float32, is_int8=True)
+    monkeypatch.setattr(int8, "has_int8_product", lambda: False)
+    there = make_reasoner("cot", architecture, dtype=torch.float32, is_int8=True)
+    prompts = [(1, 2, 3, 4, 5), (7, 8)]
+    for one, other in zip(here.prefill(prompts), there.prefill(prompts), strict=True):
+        assert torch.equal(one.kv, other.kv)
+        assert torch.equal(here.logits(one.hidden[None]), there.logits(other.hidden[None]))
+
+
+@pytest.mark.usefixtures("without_int8_product")
+def test_without_int8_products_whole_numbers_are_held_in_fp32() -> None:
+    layer = Int8Linear(torch.randn(6, 64), None, RowQuantiser())
+    assert layer.weight.dtype == torch.float32, "converted once, not in every call"
+    assert torch.equal(layer.weight, layer.weight.round())
 
 
 def test_a_product_with_sums_of_16_bits_is_found_out() -> None:
@@ -65,9 +105,10 @@ def test_a_product_with_sums_of_16_bits_is_found_out() -> None:
         return pairs.sum(1, dtype=torch.int32) - 128 * right.sum(0, dtype=torch.int32)
 
     small = numbers(4, 40) // 4, numbers(40, 6, seed=1) // 4
-    assert torch.equal(saturating(*small), fp32_product(*small)), "right where nothing saturates"
+    exact = small[0].int() @ small[1].int()
+    assert torch.equal(saturating(*small), exact), "right where nothing saturates"
     assert not int8._is_exact(saturating)
-    assert int8._is_exact(fp32_product)
+    assert int8._is_exact(lambda left, right: left.int() @ right.int())
 
 
 @pytest.mark.parametrize(
@@ -88,13 +129,30 @@ def test_a_layer_gives_the_same_bits_with_fewer_instructions(setting: str) -> No
     assert done.stdout.strip() == here["digest"]
 
 
-def test_a_cpu_without_a_fast_product_is_told_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(int8, "is_int8_fast", lambda: False)
-    make_reasoner(is_int8=True, dtype=torch.float32)
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "--dtype fp32 takes less time" in caplog.text
+@pytest.mark.parametrize("biased", [False, True])
+def test_stacked_layers_give_the_bits_of_each_by_itself(biased: bool) -> None:
+    torch.manual_seed(0)
+    parent = nn.Module()
+    for name, out in (("q_proj", 40), ("k_proj", 8), ("v_proj", 24)):
+        setattr(parent, name, nn.Linear(96, out, bias=biased))
+    quantiser = RowQuantiser()
+    alone = {
+        name: Int8Linear(
+            layer.weight.detach(), None if layer.bias is None else layer.bias.detach(), quantiser
+        )
+        for name, layer in parent.named_children()
+        if isinstance(layer, nn.Linear)
+    }
+    assert int8._stack(parent, tuple(alone), quantiser)
+    for inputs in (torch.randn(1, 5, 96), torch.randn(1, 5, 96)):
+        for name, part in parent.named_children():
+            assert isinstance(part, Int8Part)
+            assert torch.equal(part(inputs), alone[name](inputs))
+        assert part._stack._last is None, "nothing is held once the last part has been given out"
+    first = parent.q_proj(inputs)
+    inputs.mul_(-1.0)
+    assert torch.equal(parent.q_proj(inputs), alone["q_proj"](inputs))
+    assert not torch.equal(parent.q_proj(inputs), first), "an input that has changed is another"
 
 
 def test_rounding_is_within_half_a_step_of_each_rotated_row() -> None:
@@ -145,13 +203,16 @@ def test_layers_share_the_rounding_of_one_input_until_it_changes() -> None:
     quantiser = RowQuantiser()
     inputs = torch.randn(3, 8)
     first = quantiser(inputs)
-    assert quantiser(inputs)[0] is first[0]
+    assert quantiser(inputs).numbers is first.numbers
     inputs.mul_(-1.0)
-    assert torch.equal(quantiser(inputs)[0], -first[0])
+    assert torch.equal(quantiser(inputs).numbers, -first.numbers)
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-def test_a_wide_decoder_takes_less_memory_and_frees_its_fp32_weights(architecture: str) -> None:
+def test_a_wide_decoder_takes_less_memory_and_frees_its_fp32_weights(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8, "has_int8_product", lambda: True)
     config: GPT2Config | LlamaConfig
     if architecture == "gpt2":
         config = gpt2_config(n_embd=384)
@@ -187,13 +248,31 @@ def test_an_int8_reasoner_says_so_and_counts_its_parameters_as_before() -> None:
     assert ((exact - near).norm() / exact.norm()).item() < 0.05
 
 
-def test_a_narrow_decoder_stays_fp32_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_narrow_decoder_stays_fp32() -> None:
     model = random_model(gpt2_config(), torch.float32)
     before = copy.deepcopy(model.state_dict())
     assert not int8.quantise_(model)
-    assert "stays fp32" in caplog.text
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     assert model.config._attn_implementation == ATTENTION_NAME
+
+
+@pytest.mark.parametrize(("dtype", "says"), [("auto", 0), ("int8", 1), ("fp32", 0)])
+def test_only_who_asks_for_int8_is_told_that_a_narrow_decoder_stays_fp32(
+    dtype: str, says: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    reasoner = latent.load("coconut-tiny", device="cpu", dtype=dtype)
+    assert reasoner.precision == "float32"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * says
+    assert ("stays fp32" in caplog.text) == bool(says)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [("auto", "int8"), ("fp32", "float32")])
+def test_a_wide_decoder_is_int8_on_a_cpu_unless_another_type_is_asked_for(
+    tmp_path: Path, dtype: str, precision: str
+) -> None:
+    made = make_reasoner(config=gpt2_config(n_embd=384), dtype=torch.float32)
+    save_reasoner(tmp_path / "wide", made.format, made._model, made.tokenizer)
+    assert latent.load(str(tmp_path / "wide"), device="cpu", dtype=dtype).precision == precision
 
 
 def test_int8_is_for_cpus() -> None:
@@ -207,6 +286,11 @@ def test_nothing_is_stored_in_int8() -> None:
         _stored_dtype("int8")
 
 
-def test_samplers_are_not_trained_on_an_int8_reasoner() -> None:
-    with pytest.raises(UnsupportedError, match="load it in fp32"):
-        ReasonerEnvironment(make_reasoner(dtype=torch.float32, is_int8=True))
+def test_samplers_are_trained_on_what_serves() -> None:
+    assert rollout_dtype(torch.device("cpu")) == "auto"
+    reasoner = make_reasoner(dtype=torch.float32, is_int8=True)
+    environment = ReasonerEnvironment(reasoner)
+    question = Question("q", QUESTIONS[0], Decimal(5))
+    drawn = environment.sample(environment.new_heads(-1.0), [Draw(question, 3)], lanes=4)
+    assert drawn.contexts.dtype == torch.float32
+    assert drawn.contexts.shape == (1, 4, 3, reasoner.width)

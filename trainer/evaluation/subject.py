@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from latent.device import resolve_dtype
 from latent.errors import FormatError, InputError
 from latent.folders import SamplerCard, read_sampler_card, sampler_digest, weights_digest
 from latent.noise import derive_seed
@@ -94,7 +93,7 @@ def load_subject(config: EvaluationConfig) -> Subject:
     reasoner = load_reasoner(
         folder,
         device=str(device),
-        dtype=resolve_dtype(config.dtype, device),
+        dtype=config.dtype,
         name=folder.resolve().name,
     )
     samplers = {

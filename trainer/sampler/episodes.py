@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from latent.answers import same_answer
-from latent.errors import InputError, SpecError, UnsupportedError
+from latent.errors import InputError, SpecError
 from latent.folders import LOG_STD_FLOOR
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
@@ -20,7 +20,7 @@ from latent.trajectory import DETERMINISTIC
 from trainer.data.questions import Draw, Question
 from trainer.runs.ranks import Ranks
 
-__all__ = ["Environment", "Episodes", "ReasonerEnvironment", "joined_episodes"]
+__all__ = ["Environment", "Episodes", "ReasonerEnvironment", "joined_episodes", "rollout_dtype"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,14 @@ def joined_episodes(share: Episodes, total: int, ranks: Ranks) -> Episodes:
         ranks.rows(share.is_correct, total),
         ranks.rows(share.logprobs, total),
     )
+
+
+def rollout_dtype(device: torch.device) -> str:
+    """What a frozen reasoner's trajectories are drawn in for training: on a CPU, as they are served.
+
+    No gradient goes through the reasoner, so int8 products are no obstacle.
+    """
+    return "auto" if device.type == "cpu" else "fp32"
 
 
 class Environment(Protocol):
@@ -76,11 +84,6 @@ class ReasonerEnvironment:
                 f"sites must be at most the {reasoner.format.thoughts} thoughts of {reasoner.name}, "
                 f"got {sites}",
                 param="sites",
-            )
-        if reasoner.is_int8:
-            raise UnsupportedError(
-                f"{reasoner.name} is loaded in int8, and samplers are trained in fp32; load it in fp32",
-                param="dtype",
             )
         self._reasoner = reasoner
         self._sites = reasoner.format.thoughts if sites is None else sites

@@ -16,7 +16,7 @@ from trainer.runs.output_folder import claimed
 from trainer.runs.progress import Progress
 from trainer.runs.ranks import Ranks, joined_ranks, rank_device
 from trainer.sampler.config import SamplerConfig
-from trainer.sampler.episodes import ReasonerEnvironment
+from trainer.sampler.episodes import ReasonerEnvironment, rollout_dtype
 from trainer.sampler.loop import TrainingResult, train
 from trainer.sampler.publish import Provenance, publish
 from trainer.sampler.validation import describe
@@ -51,7 +51,7 @@ def run_sampler(run: SamplerRun) -> TrainingResult:
         joined_ranks(device) as ranks,
         claimed(run.out, "a sampler's training", is_first=ranks.is_first),
     ):
-        reasoner = load_reasoner(folder, device=str(device))
+        reasoner = load_reasoner(folder, device=str(device), dtype=rollout_dtype(device))
         environment = ReasonerEnvironment(reasoner, run.config.sites)
         if run.data != EMBEDDED:
             environment.check([*sets.train, *sets.validation])

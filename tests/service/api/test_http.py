@@ -188,7 +188,7 @@ def test_a_text_reasoner_is_served_beside_it(http: httpx.Client) -> None:
 
 def test_a_reasoner_without_a_trained_sampler_is_listed_with_those_it_has(folder: Path) -> None:
     own = ServedModel("bare", folder, read_format(folder), 32, "f" * 64, {}, Calibrations("f" * 64))
-    assert model_out(own, Settings(), None).default_sampler is None
+    assert model_out(own, Settings(), None, None).default_sampler is None
     listed = [variant.id for variant in variants(own, Settings())]
     assert listed[0] == "bare@dropout:0.1:8"
     assert not any("@gts" in each for each in listed)

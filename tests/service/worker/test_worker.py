@@ -1,10 +1,12 @@
 """The worker's own code, in this process: what it loads and what it reports."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import latent.store
+from latent.compiling import compile_steps
 from latent.folders import fingerprint
 from latent.rollout import Ask, rollout
 from latent.samplers import Sampler
@@ -64,3 +66,29 @@ def test_snr_is_measured_once_in_a_while(worker: Worker, monkeypatch: pytest.Mon
     assert snr() is None
     now += 0.6
     assert snr() == first
+
+
+def test_a_worker_compiles_before_it_is_ready_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    captured = partial(compile_steps, backend="eager")  # code for a CPU takes minutes to compile
+    monkeypatch.setattr(worker_module, "compile_steps", captured)
+    places = Catalog([str(folder)]).places()
+    plain = Worker(WorkerConfig(places, "cpu", "auto", 1, 2**20))
+    compiled = Worker(WorkerConfig(places, "cpu", "auto", 1, 2**20, compiled_lanes=32))
+    with caplog.at_level("INFO", "gts.worker"):
+        compiled.warm_up()
+    lines = [vars(record) for record in caplog.records if record.message == "compiled a step"]
+    shapes = [(line["model"], line["lanes"], line["prompt_tokens"]) for line in lines]
+    assert shapes == [("counting", rows, prompt) for rows in (16, 32) for prompt in (64, 128)]
+    assert all(line["seconds"] >= 0 for line in lines)
+    assert compiled.ready().reproducible == {"counting": "tokens"}
+    tasks = tuple(Task(str(n), QUESTIONS[n], n, tuple(range(5 * n + 1))) for n in range(4))
+    round = RoundTask(0, ("solve", "counting", "gts"), tasks, 32)
+    found = []
+    for worker in (plain, compiled):
+        report = worker.run(round)
+        assert isinstance(report, RoundReport)
+        lanes = [report.results[str(n)] for n in range(4)]
+        found.append([[t.text for t in one.trajectories] for one in lanes])  # type: ignore[union-attr]
+    assert found[0] == found[1]
