@@ -5,6 +5,7 @@ It is fitted in `trainer.evaluation.calibration` and stored by `latent.calibrati
 
 import math
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -90,13 +91,17 @@ class Calibration:
     questions: int
     data: str
     seed: int
+    verifier_fingerprint: str | None = None  # of the verifier's weights, for its vote
 
     def probability(self, evidence: Evidence) -> float:
         """Probability that the voted answer is right."""
-        weights = np.array(astuple(self.coefficients))
-        logit = float(weights @ features(evidence, self.budgets))
+        logit = float(self._weights @ features(evidence, self.budgets))
         odds = math.exp(-abs(logit))  # at most 1, so that exp does not overflow
         return (1.0 if logit >= 0 else odds) / (1 + odds)
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float64]:
+        return np.array(astuple(self.coefficients))  # which takes longer than all of the rest
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The file is not part of the reasoner's fingerprint; it names the fingerprint that it was fitted for.
 """
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from latent.files import (
     user_place,
     write_json,
 )
-from latent.folders import DEFAULT_SAMPLER, sampler_digest, sampler_folders
+from latent.folders import DEFAULT_SAMPLER, sampler_digest, sampler_folders, weights_digest
 from latent.specs import SamplerSpec
+from latent.verifier_file import find_verifier
 from latent.votes import parse_vote
 
 __all__ = [
@@ -32,10 +33,12 @@ __all__ = [
     "read_reference",
     "reference_json",
     "user_file",
+    "verifier_digest",
     "write_calibrations",
 ]
 
 FILE_NAME = "calibration.json"
+_OF_VERIFIER = "verifier_fingerprint"  # a field that only calibrations of that vote have
 FORMAT_VERSION = 2  # 1 had no reference: its confidence did not know unfamiliar questions
 
 
@@ -52,7 +55,11 @@ def calibration_path(folder: Path, key: str) -> Path:
 
 
 def load_calibrations(folder: Path, reasoner_fingerprint: str) -> Calibrations:
-    """Read the calibrations of a reasoner folder; refuse those of another reasoner or sampler."""
+    """Read the calibrations of a reasoner folder; refuse those of another reasoner or sampler.
+
+    One of a verifier's vote is left out if the verifier is another one now, as after a training of the
+    user's own: that vote then has its share as the confidence, and the other votes keep theirs.
+    """
     path = calibration_path(folder, reasoner_fingerprint)
     if not path.exists():
         return Calibrations(reasoner_fingerprint)
@@ -65,7 +72,21 @@ def load_calibrations(folder: Path, reasoner_fingerprint: str) -> Calibrations:
         ]
     if problems:
         raise MismatchError(f"{path}: {problems[0]}; run gts calibrate again, or remove the file")
-    return found
+    if all(one.vote != "verifier" for one in found.fitted):
+        return found
+    own = verifier_digest(folder, reasoner_fingerprint)
+    kept = (one for one in found.fitted if one.vote != "verifier" or _is_of(one, own))
+    return replace(found, fitted=tuple(kept))
+
+
+def verifier_digest(folder: Path, reasoner_fingerprint: str) -> str | None:
+    """Hash of the weights of the reasoner's verifier; None if it has none."""
+    place = find_verifier(folder, reasoner_fingerprint)
+    return None if place is None else weights_digest(place)
+
+
+def _is_of(calibration: Calibration, verifier: str | None) -> bool:
+    return verifier is not None and calibration.verifier_fingerprint == verifier
 
 
 def misfit(calibration: Calibration, folder: Path) -> str | None:
@@ -84,6 +105,9 @@ def misfit(calibration: Calibration, folder: Path) -> str | None:
 def write_calibrations(path: Path, calibrations: Calibrations) -> None:
     """Write `calibration.json`, atomically."""
     data = asdict(calibrations) | {"reference": reference_json(calibrations.reference)}
+    for row in data["fitted"]:
+        if row[_OF_VERIFIER] is None:
+            del row[_OF_VERIFIER]
     write_json(path, {"format": FORMAT_VERSION, **data})
 
 
@@ -145,7 +169,11 @@ def read_calibrations(path: Path) -> Calibrations:
 
 
 def _calibration(data: Any, at: str) -> Calibration:
-    values = checked_fields(data, [field.name for field in fields(Calibration)], at)
+    is_verifiers = isinstance(data, dict) and data.get("vote") == "verifier"
+    names = [field.name for field in fields(Calibration)]
+    values = checked_fields(data, [n for n in names if is_verifiers or n != _OF_VERIFIER], at)
+    if is_verifiers:
+        checked_type(values[_OF_VERIFIER], str, at + _OF_VERIFIER)
     for name, kind in (("sampler", str), ("vote", str), ("data", str)):
         checked_type(values[name], kind, at + name)
     values["sampler"] = calibrated_name(SamplerSpec.parse(values["sampler"]))

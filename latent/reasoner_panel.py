@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from latent.device import resolve_device, resolve_dtype
+from latent.device import resolve_device
 from latent.errors import NotFoundError
 from latent.lanes import Prefix
 from latent.panel import Panel, Place, as_cast, check_panel_vote, panel_tally
@@ -159,7 +159,7 @@ def load_panel_files(
     loaded: dict[Path, Reasoner] = {}
     for path in files.reasoners:
         if path not in loaded:
-            loaded[path] = load_reasoner(path, device=str(where), dtype=resolve_dtype(dtype, where))
+            loaded[path] = load_reasoner(path, device=str(where), dtype=dtype)
     reasoners = [loaded[path] for path in files.reasoners]
     panel = files.panel
     if is_calibrated:

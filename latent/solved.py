@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from latent.answers import show_answer
@@ -72,7 +73,7 @@ class Solved:
         """Which of the two `confidence` is."""
         return self._confidence.kind
 
-    @property
+    @cached_property
     def _confidence(self) -> Confidence:
         return confidence_of(self.tally, self.calibration, self.familiarity)
 

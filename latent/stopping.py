@@ -74,8 +74,9 @@ def check_stop(
         )
     if is_calibrated:
         return
-    advice = "use another vote" if vote == "verifier" else "run gts calibrate"
-    reason = f"needs a calibrated confidence, and {what} with vote {vote} has none; {advice}"
+    reason = (
+        f"needs a calibrated confidence, and {what} with vote {vote} has none; run gts calibrate"
+    )
     if abstain_below is not None:
         raise InputError(f"abstain_below {reason}", param="abstain_below")
     if stop is not None and stop.kind == "confidence":

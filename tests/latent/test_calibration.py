@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from latent.calibration import Calibrations, Confidence, Evidence, confidence_of, evidence_of
 from latent.calibration_file import (
@@ -24,10 +26,12 @@ from latent.folders import SamplerCard, fingerprint, weights_digest
 from latent.samplers import GaussianThoughtSampler
 from latent.specs import SamplerSpec
 from latent.store import save_reasoner, save_sampler
+from latent.verifier_file import folder_verifier, user_verifier
 from latent.votes import Tally, tally
 from tests.calibrations import make_calibration
 from tests.reasoners import make_reasoner
 from tests.trajectories import trajectory
+from tests.verifiers import add_verifier
 
 CALIBRATION = make_calibration()
 
@@ -171,6 +175,34 @@ def test_a_calibration_for_another_sampler_is_refused(
     write_calibrations(folder / FILE_NAME, Calibrations(fingerprint(folder), (stale,)))
     with pytest.raises(MismatchError, match=said):
         load_calibrations(folder, fingerprint(folder))
+
+
+def test_a_calibration_of_the_verifiers_vote_is_used_with_that_verifier_only(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another verifier, such as the user's own, leaves the other votes calibrated."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    own, place = fingerprint(folder), shutil.copytree(folder, tmp_path / "verified")
+    add_verifier(place)
+    digest = weights_digest(folder_verifier(place))
+    of_verifier = make_calibration(vote="verifier", verifier_fingerprint=digest)
+    written = Calibrations(own, (CALIBRATION, of_verifier))
+    write_calibrations(place / FILE_NAME, written)
+    assert load_calibrations(place, own) == written
+    shutil.copytree(folder_verifier(place), user_verifier("verified", own))
+    assert load_calibrations(place, own) == written
+    weights = user_verifier("verified", own) / "verifier.safetensors"
+    changed = {name: tensor + 1 for name, tensor in load_file(weights).items()}
+    save_file(changed, weights)
+    assert load_calibrations(place, own).fitted == (CALIBRATION,)
+    shutil.rmtree(user_verifier("verified", own))
+    shutil.rmtree(folder_verifier(place))
+    assert load_calibrations(place, own).fitted == (CALIBRATION,)
+
+
+def test_the_other_votes_are_written_without_a_verifiers_fingerprint(folder: Path) -> None:
+    write_calibrations(folder / FILE_NAME, Calibrations("f", (CALIBRATION,)))
+    assert "verifier_fingerprint" not in (folder / FILE_NAME).read_text()
 
 
 def _entry(**values: Any) -> Callable[[dict[str, Any]], Any]:

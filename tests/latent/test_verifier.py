@@ -150,7 +150,7 @@ def test_a_text_reasoner_can_have_none() -> None:
 
 @pytest.mark.parametrize("wish", [{"stop": Stop("confidence", 0.9)}, {"abstain_below": 0.5}])
 def test_what_needs_a_calibration_is_refused(verified: Path, wish: dict[str, object]) -> None:
-    with pytest.raises(InputError, match="vote verifier has none; use another vote"):
+    with pytest.raises(InputError, match="vote verifier has none; run gts calibrate"):
         load_reasoner(verified).solve(QUESTIONS[0], sampler=SAMPLER, vote="verifier", **wish)  # type: ignore[arg-type]
 
 

@@ -4,7 +4,7 @@ The model that is fitted is `latent.calibration`, the file `latent.calibration_f
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,7 +18,12 @@ from latent.calibration import (
     calibrated_name,
     evidence_of,
 )
-from latent.calibration_file import misfit, read_calibrations, write_calibrations
+from latent.calibration_file import (
+    misfit,
+    read_calibrations,
+    verifier_digest,
+    write_calibrations,
+)
 from latent.errors import InputError
 from latent.familiarity import Reference, make_reference
 from latent.folders import sampler_digest
@@ -94,6 +99,7 @@ def calibrate(
 ) -> tuple[Calibrations, dict[str, RiskCurve]]:
     """Fit the votes of every sampler and write them to the file, beside those of other samplers.
 
+    The vote `verifier` is one of them if the reasoner has a verifier.
     Also returns the risk–coverage curve of the majority vote of each sampler that was fitted.
     """
     samplers = [
@@ -219,6 +225,7 @@ def _existing(
     found = read_calibrations(run.out)
     is_same = found.reasoner_fingerprint == reasoner.fingerprint
     refitted = {str(spec) for spec in run.samplers}
+    verifier = verifier_digest(folder, reasoner.fingerprint)
     kept, dropped = [], []
     for one in found.fitted:
         if one.sampler in refitted:
@@ -226,6 +233,8 @@ def _existing(
         why = misfit(one, folder) if is_same else "it is for other weights of the reasoner"
         if why is None and found.reference != reference:
             why = "it was fitted on other questions"
+        if why is None and one.vote == "verifier" and one.verifier_fingerprint != verifier:
+            why = "the verifier has changed since it was calibrated"
         if why is None:
             kept.append(one)
         else:
@@ -242,7 +251,9 @@ def _calibrate_sampler(
     drawn: Iterable[tuple[int, Sequence[Trajectory]]],
 ) -> list[tuple[Calibration, RiskCurve]]:
     budgets = run.budgets_of(sampler)
-    votes = reasoner.format.votes
+    votes: tuple[VoteKind, ...] = reasoner.format.votes
+    if reasoner.verifier is not None:
+        votes = (*votes, "verifier")
     judged: dict[VoteKind, list[Judged]] = {vote: [] for vote in votes}
     for number, trajectories in drawn:
         truth = Decimal(data.rows[number].answer)
@@ -260,7 +271,14 @@ def _calibrate_sampler(
     is_auto = sampler.spec.is_auto
     digest = None if own is None else sampler_digest(own, is_auto=is_auto)
     span = (budgets[0], budgets[-1])
-    return [_calibration(run, sampler.spec, digest, vote, judged[vote], span) for vote in votes]
+    found = [_calibration(run, sampler.spec, digest, vote, judged[vote], span) for vote in votes]
+    verifier = verifier_digest(folder, reasoner.fingerprint)
+    return [
+        (replace(one, verifier_fingerprint=verifier), curve)
+        if one.vote == "verifier"
+        else (one, curve)
+        for one, curve in found
+    ]
 
 
 def _calibration(
@@ -321,7 +339,8 @@ def _roll_out(
     for first in range(0, len(order), _CHUNK_SIZE):
         numbers = order[first : first + _CHUNK_SIZE]
         asks = [Ask(prompts[n], derive_seed(run.seed, "calibrate", n), indices) for n in numbers]
-        for number, one in zip(numbers, rollout(reasoner, sampler, asks), strict=True):
+        drawn = rollout(reasoner, sampler, asks, verifier=reasoner.verifier)
+        for number, one in zip(numbers, drawn, strict=True):
             yield number, one.trajectories
         progress.show(done + first + len(numbers), {"sampler": str(sampler.spec)})
 

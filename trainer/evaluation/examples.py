@@ -60,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         folder = resolve_model(options.model)
-        reasoner = load_reasoner(folder)
+        reasoner = load_reasoner(folder, dtype="auto")
         examples = choose_examples(
             reasoner, load_dataset(options.data, options.limit), options.count
         )

@@ -158,6 +158,11 @@ def _sampler(columns: _Columns, seed: int, thresholds: Thresholds | None) -> dic
     if columns.is_served:
         confidence = columns.served(columns.budget, "confidence")
         calibration["served"] = asdict(reliability(confidence, is_correct))
+    if columns.records[0].verified:
+        last = str(columns.budget)
+        confidence = np.array([record.verified[last] for record in columns.records])
+        is_correct = columns.vote("verifier", columns.budget)
+        calibration["verifier"] = asdict(reliability(confidence, is_correct))
     return {
         "pass_at": series("pass_at"),
         "first_n": series("first_n"),

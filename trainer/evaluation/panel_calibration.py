@@ -3,7 +3,7 @@
 The model that is fitted is `latent.panel_calibration`, the file `latent.panel_file`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product
@@ -28,7 +28,7 @@ from trainer.evaluation.risk import RiskCurve, risk_curve
 from trainer.evaluation.statistics import Floats, expected_calibration_error
 from trainer.runs.progress import Progress
 
-__all__ = ["Choice", "calibrate_panel", "fit_choices", "probabilities"]
+__all__ = ["Choice", "calibrate_panel", "draw_places", "fit_choices", "probabilities"]
 
 _CHUNK_SIZE = 64
 _FOLDS = 5
@@ -66,7 +66,8 @@ def calibrate_panel(
     prefixes = _prefixes(panel, run.budgets)
     with Progress(len(rows) * len(panel.members), 0, "calibrating") as progress:
         warn_of_few(data, progress)
-        drawn = _roll_out(loaded, rows, run, prefixes, progress)
+        wanted = {place for prefix in prefixes for place in prefix}
+        drawn = draw_places(loaded, rows, wanted, run.seed, progress)
     formats = [reasoner.format for reasoner in loaded.reasoners]
     votes = [vote for vote in formats[0].votes if all(vote in each.votes for each in formats)]
     fitted = []
@@ -104,16 +105,15 @@ def _prefixes(panel: Panel, budgets: Sequence[int]) -> list[tuple[Place, ...]]:
     return list(found.values())
 
 
-def _roll_out(
+def draw_places(
     loaded: ReasonerPanel,
     rows: Sequence[Row],
-    run: CalibrationRun,
-    prefixes: Sequence[Sequence[Place]],
+    wanted: Collection[Place],
+    seed: int,
     progress: Progress,
 ) -> list[Drawn]:
-    """All trajectories that the prefixes use, by question; each member's questions shortest first."""
+    """Draw these trajectories of every question; each member's questions shortest first."""
     drawn: list[Drawn] = [{} for _ in rows]
-    wanted = {place for prefix in prefixes for place in prefix}
     done = 0
     for number, reasoner in enumerate(loaded.reasoners):
         prompts = [encoded(reasoner, row, place) for place, row in enumerate(rows)]
@@ -121,7 +121,7 @@ def _roll_out(
         indices = tuple(sorted(place.index for place in wanted if place.member == number))
         for first in range(0, len(order), _CHUNK_SIZE):
             chunk = order[first : first + _CHUNK_SIZE]
-            asks = [Ask(prompts[n], derive_seed(run.seed, "calibrate", n), indices) for n in chunk]
+            asks = [Ask(prompts[n], derive_seed(seed, "calibrate", n), indices) for n in chunk]
             results = rollout(reasoner, loaded.samplers[number], asks)
             for question, result in zip(chunk, results, strict=True):
                 drawn[question] |= {Place(number, each.index): each for each in result.trajectories}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from latent.answers import same_answer
+from latent.familiarity import Familiarity
 from latent.panel import Panel, Place, as_cast, panel_tally
 from latent.trajectory import DETERMINISTIC, Trajectory
 from latent.votes import Tally, tally
@@ -26,10 +27,11 @@ _LEVELS = (2.5, 97.5)
 
 @dataclass(frozen=True)
 class Asked:
-    """A question's true answer and the trajectories of all members."""
+    """A question's true answer, the trajectories of all members, and how familiar its words are."""
 
     truth: Decimal
     drawn: Mapping[Place, Trajectory]
+    familiarity: Familiarity | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _vote(panel: Panel, asked: Asked, budget: int) -> _Voted:
             as_cast(asked.drawn[place], position, panel.labels[place.member])
             for position, place in enumerate(places[:end])
         ]
-        voted = _Voted(panel_tally(panel, cast, "majority"), places[:end])
+        voted = _Voted(panel_tally(panel, cast, "majority", asked.familiarity), places[:end])
         if panel.is_sure(voted.tally) and end < len(places):
             break
     return voted

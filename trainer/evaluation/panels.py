@@ -186,7 +186,14 @@ def _asked(
             read = None if answer is None else Decimal(answer)
             place = Place(numbers[one.member], index)
             drawn[one.index][place] = Trajectory(index, "", read, logprob, (), (), None)
-    return [Asked(Decimal(rows[number].row.answer), drawn[number]) for number in rows]
+    return [
+        Asked(
+            Decimal(placed.row.answer),
+            drawn[number],
+            loaded.panel.familiarity(placed.row.question),
+        )
+        for number, placed in rows.items()
+    ]
 
 
 def _time(loaded: ReasonerPanel, rows: dict[int, Placed], config: EvaluationConfig) -> list[Times]:

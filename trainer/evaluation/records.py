@@ -70,6 +70,8 @@ class Record:
     seconds: float
     # budget → [calibrated confidence, certainty] of the majority; empty without a calibration
     served: dict[str, list[float]] = field(default_factory=dict)
+    # budget → calibrated confidence of the verifier's vote; empty without a calibration of it
+    verified: dict[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -106,8 +108,12 @@ def judge(
     tokens: int,
     seconds: float,
     calibration: Calibration | None = None,
+    verifier_calibration: Calibration | None = None,
 ) -> Record:
-    """Compare the trajectories of a question with its true answer, at every budget."""
+    """Compare the trajectories of a question with its true answer, at every budget.
+
+    The calibrations are those of the majority and of the verifier's vote.
+    """
     budgets = budgets_of(len(samples))
     answers = [trajectory.answer for trajectory in samples]
     return Record(
@@ -139,6 +145,12 @@ def judge(
             str(budget): _served(samples[:budget], calibration, question.familiarity)
             for budget in budgets
         },
+        verified={}
+        if verifier_calibration is None
+        else {
+            str(budget): _verified(samples[:budget], verifier_calibration, question.familiarity)
+            for budget in budgets
+        },
     )
 
 
@@ -148,6 +160,13 @@ def _served(
     voted = tally(trajectories, "majority")
     confidence = confidence_of(voted, calibration, familiarity).value
     return [round(value, _DECIMALS) for value in (confidence, certainty_of(voted.candidates))]
+
+
+def _verified(
+    trajectories: Sequence[Trajectory], calibration: Calibration, familiarity: Familiarity | None
+) -> float:
+    voted = tally(trajectories, "verifier")
+    return round(confidence_of(voted, calibration, familiarity).value, _DECIMALS)
 
 
 def _vote(trajectories: Sequence[Trajectory], kind: VoteKind, truth: Decimal) -> list[int | float]:

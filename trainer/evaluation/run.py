@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +187,10 @@ def _measure(
     ]
     if rest:
         parts.append(_roll_out(reasoner, sampler, questions, rest, config, prefixes))
-    calibration = reasoner.calibrations.find(sampler.spec, "majority")
+    find = partial(reasoner.calibrations.find, sampler.spec)
+    calibration, of_verifier = find("majority"), find("verifier")
     records = [
-        _judge(question, sampler, rollouts, calibration)
+        _judge(question, sampler, rollouts, calibration, of_verifier)
         for question, *rollouts in zip(questions, *parts, strict=True)
     ]
     seconds = round((time.perf_counter() - started) / len(questions), 6)
@@ -234,6 +236,7 @@ def _judge(
     sampler: Sampler,
     rollouts: Sequence[Rollout],
     calibration: Calibration | None,
+    verifier_calibration: Calibration | None,
 ) -> Record:
     """Judge the rollouts of a question; the first one starts with the deterministic trajectory."""
     probed = rollouts[0]
@@ -255,4 +258,5 @@ def _judge(
         tokens=sum(len(trajectory.tokens) for trajectory in trajectories[first:]),
         seconds=0.0,
         calibration=calibration,
+        verifier_calibration=verifier_calibration,
     )

@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if own is None:
             raise InputError(f"{options.sampler} is not a learned sampler, as gts is")
         scales = _parse_scales(options.scales)
-        reasoner = load_reasoner(folder)
+        reasoner = load_reasoner(folder, dtype="auto")
         rows = load_rows(options.data, options.limit)
         drawn = draw(reasoner, spec, scales, rows, LANES)
         schedule = choose_schedule(drawn)

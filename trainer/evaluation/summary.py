@@ -97,7 +97,8 @@ class SamplerResult(_Frozen):
     gain_rate: Interval | None
     js: Interval | None
     regime: str | None
-    calibration: dict[str, Reliability]  # of the share; and `served`, of the calibrated confidence
+    # Of the majority's share; `served` and `verifier`: of the calibrated confidence of these votes.
+    calibration: dict[str, Reliability]
     stops: tuple[StopResult, ...] = ()
     tokens: int
     trajectories: int

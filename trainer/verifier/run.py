@@ -19,7 +19,7 @@ from trainer.data.questions import QuestionSets, load_questions
 from trainer.data.sources import EMBEDDED
 from trainer.runs.output_folder import claimed
 from trainer.runs.progress import Progress
-from trainer.sampler.episodes import ReasonerEnvironment
+from trainer.sampler.episodes import ReasonerEnvironment, rollout_dtype
 from trainer.verifier.config import VerifierConfig
 from trainer.verifier.examples import Drawer, Examples, Labelled, joined_examples
 from trainer.verifier.fit import fit, step_count
@@ -63,7 +63,8 @@ def run_verifier(run: VerifierRun) -> VerifierResult:
     # Before the reasoner, which takes seconds to load: data that can't be used is refused at once.
     problems = run.problems or (_EMBEDDED_COUNT if run.data == EMBEDDED else None)
     sets = load_questions(run.data, problems, config.validation_size, config.seed)
-    reasoner = load_reasoner(folder, device=str(resolve_device(run.device)))
+    device = resolve_device(run.device)
+    reasoner = load_reasoner(folder, device=str(device), dtype=rollout_dtype(device))
     torch.manual_seed(config.seed)
     shape = verifier_shape(reasoner, config.hidden)
     verifier = Verifier(shape, dropout=config.dropout).to(reasoner.device).eval()

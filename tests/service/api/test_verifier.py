@@ -3,17 +3,24 @@
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from latent.calibration import Calibrations
+from latent.calibration_file import FILE_NAME, write_calibrations
 from latent.errors import GtsError
+from latent.folders import weights_digest
+from latent.stopping import Stop
 from latent.store import load_reasoner
+from latent.verifier_file import folder_verifier
 from service.api.schemas import SolveResponse
 from service.client import Client
 from service.models import Catalog
+from tests.calibrations import COEFFICIENTS, make_calibration
 from tests.reasoners import QUESTIONS
 from tests.service.server import RunningServer
 from tests.verifiers import add_verifier
@@ -29,9 +36,25 @@ def verified(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(verified: Path, folder: Path) -> Iterator[RunningServer]:
-    """One reasoner with a verifier and the same without, in rounds of few lanes."""
-    with RunningServer(verified, folder, flags=("--lane-limit", "16")) as running:
+def calibrated(verified: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a calibration of the vote, which is sure of nearly every vote."""
+    copy = shutil.copytree(verified, tmp_path_factory.mktemp("calibrated") / "calibrated")
+    reasoner = load_reasoner(copy)
+    one = make_calibration(
+        sampler=str(reasoner.sampler().spec),
+        vote="verifier",
+        sampler_fingerprint=weights_digest(copy / "samplers" / "default"),
+        verifier_fingerprint=weights_digest(folder_verifier(copy)),
+        coefficients=replace(COEFFICIENTS, intercept=3.0),
+    )
+    write_calibrations(copy / FILE_NAME, Calibrations(reasoner.fingerprint, (one,)))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def server(verified: Path, folder: Path, calibrated: Path) -> Iterator[RunningServer]:
+    """One reasoner with a verifier, the same without and calibrated, in rounds of few lanes."""
+    with RunningServer(verified, folder, calibrated, flags=("--lane-limit", "16")) as running:
         yield running
 
 
@@ -80,6 +103,23 @@ def test_a_stream_tells_the_same_vote_as_it_grows(client: Client) -> None:
     assert rounds, "rounds of 16 lanes leave something to tell"
 
 
+def test_a_calibrated_vote_has_a_probability_and_may_stop_or_abstain(
+    client: Client, calibrated: Path
+) -> None:
+    asked: dict[str, Any] = {"budget": 48, "seed": 5, "vote": "verifier"}
+    served = client.solve(QUESTION, model="calibrated", **asked)
+    own = load_reasoner(calibrated).solve(QUESTION, **asked)
+    assert served.confidence_kind == own.confidence_kind == "calibrated"
+    assert served.confidence == pytest.approx(own.confidence)
+    assert client.solve(QUESTION, model="verified", **asked).confidence_kind == "share"
+    stopped = client.solve(QUESTION, model="calibrated", stop={"confidence": 0.6}, **asked)
+    local = load_reasoner(calibrated).solve(QUESTION, stop=Stop("confidence", 0.6), **asked)
+    assert stopped.stop_reason == local.stop_reason == "confidence"
+    assert stopped.budget_used == len(local.trajectories) < 48
+    withheld = client.solve(QUESTION, model="calibrated", abstain_below=0.999999, **asked)
+    assert (withheld.answer, withheld.stop_reason) == (None, "abstained")
+
+
 def test_only_a_model_with_a_verifier_lists_the_vote(client: Client) -> None:
     votes = {model.id: model.votes for model in client.models()}
     assert votes["verified"][-1] == "verifier"
@@ -91,8 +131,8 @@ def test_only_a_model_with_a_verifier_lists_the_vote(client: Client) -> None:
     [
         ({"model": "counting"}, "vote", "counting has none: gts train verifier"),
         ({"stop": {"certainty": 0.9}}, "stop", "goes with the majority vote"),
-        ({"stop": {"confidence": 0.9}}, "stop", "use another vote"),
-        ({"abstain_below": 0.5}, "abstain_below", "use another vote"),
+        ({"stop": {"confidence": 0.9}}, "stop", "run gts calibrate"),
+        ({"abstain_below": 0.5}, "abstain_below", "run gts calibrate"),
         ({"model": ["verified", "counting"]}, "vote", "for one reasoner"),
     ],
 )

@@ -1,6 +1,7 @@
 """Calibration: properties of every fit, measures worked out by hand, and whole runs."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -11,7 +12,12 @@ import numpy as np
 import pytest
 
 from latent.calibration import Calibration, Evidence, evidence_of
-from latent.calibration_file import FILE_NAME, load_calibrations, write_calibrations
+from latent.calibration_file import (
+    FILE_NAME,
+    load_calibrations,
+    read_calibrations,
+    write_calibrations,
+)
 from latent.errors import GtsError, InputError
 from latent.folders import fingerprint, weights_digest
 from latent.solve import solve
@@ -21,6 +27,7 @@ from tests.calibrations import COEFFICIENTS, make_calibration
 from tests.reasoners import make_counting_reasoner
 from tests.service.server import save_with_sampler
 from tests.trajectories import trajectory
+from tests.verifiers import add_verifier
 from trainer.evaluation.calibration import (
     CalibrationRun,
     calibrate,
@@ -211,6 +218,34 @@ def test_a_run_writes_a_file_that_fits_its_folder(
     other = tmp_path / "again.json"
     calibrate(reasoner, folder, run_of(held_out.path, other))
     assert other.read_bytes() == out.read_bytes(), "the same run, the same file"
+
+
+def test_a_reasoner_with_a_verifier_has_its_vote_calibrated_too(
+    folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verified = shutil.copytree(folder, tmp_path / "verified")
+    (verified / FILE_NAME).unlink(missing_ok=True)
+    add_verifier(verified)
+    plain, with_it = tmp_path / "plain.json", verified / FILE_NAME
+    calibrate(load_reasoner(folder), folder, run_of(data, plain, "gaussian:0.1"))
+    reasoner = load_reasoner(verified)
+    written, _ = calibrate(reasoner, verified, run_of(data, with_it, "gaussian:0.1"))
+    *others, own = written.fitted
+    assert own.vote == "verifier"
+    assert own.verifier_fingerprint == weights_digest(verified / "verifiers" / "default")
+    assert tuple(others) == read_calibrations(plain).fitted, "the other votes are the same"
+    question = json.loads(data.read_text().splitlines()[0])["question"]
+    voted = solve(load_reasoner(verified), question, "gaussian:0.1", seed=0, vote="verifier")
+    novelty = 0.0 if voted.familiarity is None else voted.familiarity.novelty
+    assert voted.confidence_kind == "calibrated"
+    assert voted.confidence == own.probability(evidence_of(voted.tally, novelty))
+    # One of another verifier is named and left out.
+    stale = replace(own, sampler="gaussian:3.0", verifier_fingerprint="gone")
+    write_calibrations(with_it, replace(written, fitted=(stale,)))
+    found, _ = calibrate(reasoner, verified, run_of(data, with_it, "gaussian:0.1"))
+    assert found == written
+    dropped = "drops gaussian:3.0 with vote verifier: the verifier has changed since it was"
+    assert dropped in capsys.readouterr().out
 
 
 def test_a_run_keeps_valid_entries_of_other_samplers_and_names_those_it_drops(

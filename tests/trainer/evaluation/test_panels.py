@@ -1,13 +1,16 @@
 """The evaluation of a panel: what is drawn, compared and written, and that it can be resumed."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from latent.errors import FormatError, MismatchError
+from latent.familiarity import Familiarity
 from latent.panel import Member, Panel, Place
+from latent.panel_calibration import MemberWeights, PanelCalibration
 from latent.specs import SamplerSpec
 from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import save_with_sampler
@@ -95,3 +98,35 @@ def test_a_run_is_resumed_and_its_summary_is_read(panel: Path) -> None:
     (out / "summary.json").write_text('{"version": 1}')
     with pytest.raises(FormatError, match="not a panel's summary"):
         read_panel_summary(out / "summary.json")
+
+
+def test_the_panel_votes_with_the_familiarity_of_the_question() -> None:
+    """As it does when served: a new question has a lower probability, so that the split goes on."""
+    weights = MemberWeights(share=2.0, confidence=0.0, named=0.0, unperturbed=0.0)
+    fitted = PanelCalibration(
+        vote="majority",
+        weights=(weights, weights),
+        none=0.0,
+        novel=4.0,
+        budgets=(1, 4),
+        ece=0.0,
+        ece_outside=None,
+        share_ece=0.0,
+        questions=50,
+        data="d",
+        seed=0,
+    )
+    panel = replace(PANEL, calibrations=(fitted,))
+    known = asked(7, [7] * 5, [7] * 5)
+    new = replace(known, familiarity=Familiarity(novelty=1.0, percentile=0.0))
+    for one, trajectories in ((known, 0.0), (new, 2.0)):
+        found = summarise_panel(
+            panel,
+            [one],
+            4,
+            [Times(1.0, 1.0)],
+            seconds={"a:gts": 0.1, "b:gts": 0.2},
+            config={"seed": 0, "budget": 4},
+            data={},
+        )
+        assert found["panels"]["adaptive"]["trajectories"]["b:gts"] == trajectories
