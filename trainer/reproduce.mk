@@ -67,24 +67,36 @@ $(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot/result.json
 	rm -f $(zoo)/smollm2-cot/calibration.json
 	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-cot --sampler token:0.7 --vote checked && touch $@
 
-# CODI on it, from that text reasoner: its thoughts are first given as tokens, then fed back.
+# CODI on it, from that text reasoner: its thoughts are first given as tokens, then fed back. Twice: the
+# second time with more steps, more drills and everyday forms that were written since.
 smollm2_codi := --lora-rank 32 --spelled-thoughts --thoughts 24 --projection 1024
 smollm2_codi += --markers '<filename>,<reponame>' --precision bf16 --optimizer adamw --batch 32
-smollm2_codi += --data $(DATA)/mawps-asdiv-a/train.csv=0.35 --data $(DATA)/gsm8k/train.jsonl=0.03
-smollm2_codi += --data drills=0.17 --data everyday=0.45 --redraw-numbers --distractors 0.05
 smollm2_codi += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
 smollm2_codi += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
-smollm2_codi += --exclude tests/everyday.jsonl --settle-steps 0
+smollm2_codi += --exclude tests/everyday.jsonl --settle-steps 0 --redraw-numbers
 smollm2_codi += --validation held-out --validation-problems 400 --test '' --max-tokens 100
 smollm2_codi += --log-every 1 --examine-every 1000
-forced := --stage-steps 0,120,0 --lr 1e-3 --checkpoint-every 20
-fed_back := --stage-steps 0,0,70 --lr 7e-4 --checkpoint-every 10 --seed 1
+# Shares of MAWPS and ASDiv-A, GSM8K, drills and everyday forms.
+shares = --data $(DATA)/mawps-asdiv-a/train.csv=$(1) --data $(DATA)/gsm8k/train.jsonl=$(2) \
+	--data drills=$(3) --data everyday=$(4)
+forced := $(call shares,0.35,0.03,0.17,0.45) --distractors 0.05
+forced += --stage-steps 0,120,0 --lr 1e-3 --checkpoint-every 20
+fed_back := $(call shares,0.35,0.03,0.17,0.45) --distractors 0.05
+fed_back += --stage-steps 0,0,70 --lr 7e-4 --checkpoint-every 10 --seed 1
+forced_2 := $(call shares,0.32,0.03,0.30,0.35) --distractors 0.12
+forced_2 += --stage-steps 0,360,0 --lr 1e-3 --checkpoint-every 10 --seed 2
+fed_back_2 := $(call shares,0.27,0.02,0.21,0.50) --distractors 0.08
+fed_back_2 += --stage-steps 0,0,110 --review-share 0.35 --lr 1e-3 --checkpoint-every 10 --seed 3
 
-$(runs)/smollm2-codi-forced/result.json: $(runs)/smollm2-cot/result.json
-	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(forced))
+define codi_run
+$(runs)/$(1)/result.json: $(runs)/$(2)/result.json
+	$$(call train, backbone codi $$(smollm2_codi) --init $(runs)/$(2)/reasoner $$($(3)))
 
-$(runs)/smollm2-codi/result.json: $(runs)/smollm2-codi-forced/result.json
-	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(fed_back))
+endef
+$(eval $(call codi_run,smollm2-codi-forced,smollm2-cot,forced))
+$(eval $(call codi_run,smollm2-codi,smollm2-codi-forced,fed_back))
+$(eval $(call codi_run,smollm2-codi-forced-2,smollm2-codi,forced_2))
+$(eval $(call codi_run,smollm2-codi-2,smollm2-codi-forced-2,fed_back_2))
 
 # Samplers and calibrations belong to exact weights: those of old weights are removed.
 ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.backbone.publish $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@
@@ -118,20 +130,21 @@ $(runs)/%/scales: $(zoo)/%/samplers/default/sampler.json
 	python -m trainer.evaluation.scales --model $* --limit 600 && touch $@
 
 # Scores the trajectories of the default sampler.
-$(runs)/coconut-tiny/verifier/verifier.json: $(runs)/coconut-tiny/scales
-	$(call train, verifier --model coconut-tiny)
+.PRECIOUS: $(runs)/%/verifier/verifier.json
+$(runs)/%/verifier/verifier.json: $(runs)/%/scales
+	$(call train, verifier --model $*)
 
-$(zoo)/coconut-tiny/verifiers/default/verifier.json: $(runs)/coconut-tiny/verifier/verifier.json
+$(zoo)/%/verifiers/default/verifier.json: $(runs)/%/verifier/verifier.json
 	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md verifier.safetensors verifier.json) $(@D)
 
-$(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi/result.json
+$(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi-2/result.json
 	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler dropout:0.05 && touch $@
 
 .PHONY: smollm2
 smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-codi.shipped
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
-shipped += $(zoo)/coconut-tiny/verifiers/default/verifier.json $(models:%=$(runs)/%/scales)
+shipped += $(models:%=$(zoo)/%/verifiers/default/verifier.json) $(models:%=$(runs)/%/scales)
 
 # On their own kind of questions, and on others that they may be asked; so many of each kind.
 calibrate = gts calibrate --model $(1) --data embedded:validation --data embedded:ood \
@@ -142,5 +155,6 @@ $(runs)/calibrated: $(runs)/cot-tiny.shipped $(shipped)
 	$(call calibrate,codi-tiny,400) --samplers gts@auto,gts,gts:accuracy --budgets 1,2,4,8,16,32
 	$(call calibrate,cot-tiny,400) --samplers token:1.0 --budgets 1,2,4,8,16
 	$(call calibrate,panel-tiny,400) --budgets 1,2,4,8,16,32
+	python -m trainer.evaluation.sure --model panel-tiny --limit 2000 --write
 	for model in $(models) cot-tiny; do python -m trainer.evaluation.examples --model $$model || exit 1; done
 	touch $@

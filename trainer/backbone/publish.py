@@ -76,6 +76,9 @@ def ship(
     source = run / "reasoner"
     runs = _chain(source)
     results = {name: value for name, value in result.items() if isinstance(value, dict)}
+    controlled = None if control is None else read_json(control / "result.json")
+    if controlled is not None:
+        results["control"] = controlled.get("test", controlled.get("validation"))
     records = {"runs": runs, "results": results}
     format = replace(read_format(source), provenance=records, sampler=sampler, vote=vote)
     model = load_decoder(source, torch.float16, format.base)
@@ -93,7 +96,6 @@ def ship(
             path.chmod(0o644)
     if format.base is not None:  # its card is written by hand
         return
-    controlled = None if control is None else read_json(control / "result.json")
     card = reasoner_card(folder.name, read_json(folder / "reasoner.json"), result, runs, controlled)
     write_text(folder / "README.md", card)
 
@@ -104,6 +106,8 @@ def _chain(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     own = read_json(path)["provenance"]
+    if "runs" in own:  # published before, and now trained further
+        return list(own["runs"])
     if "config" not in own:
         return []
     init = own["config"].get("init")

@@ -69,6 +69,14 @@ def test_the_card_tells_every_run_and_every_measure(tmp_path: Path) -> None:
     provenance = read_json(tmp_path / "tiny" / "reasoner.json")["provenance"]
     assert provenance["runs"][0]["command"] == "gts train backbone cot"
     assert provenance["results"]["test"]["accuracy"] == 0.5
+    assert provenance["results"]["control"]["accuracy"] == 0.375
+
+
+def test_a_published_reasoner_that_is_trained_further_keeps_its_runs(tmp_path: Path) -> None:
+    ship(_run(tmp_path / "run", "coconut", "gts train first"), tmp_path / "tiny")
+    ship(_run(tmp_path / "more", "coconut", "gts train more", tmp_path / "tiny"), tmp_path / "tiny")
+    runs = read_json(tmp_path / "tiny" / "reasoner.json")["provenance"]["runs"]
+    assert [run["command"] for run in runs] == ["gts train first", "gts train more"]
 
 
 def test_an_unfinished_run_is_not_shipped(tmp_path: Path) -> None:
