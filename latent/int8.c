@@ -100,17 +100,19 @@ VNNI void gts_int8_quantise(const float *values, size_t rows, size_t k, float sm
     }
 }
 
-/* One panel of 16 channels times COUNT rows. */
+/* One panel of 16 channels times COUNT rows. `ahead` is what will be read next: fetched meanwhile, since with few
+   rows memory would be slower than the products. */
 #define PRODUCT(COUNT)                                                                                                \
     VNNI static void product_##COUNT(const int8_t *numbers, const int32_t *sums, const float *scales, size_t k,        \
-                                     const uint8_t *panel, __m512 channel_scale, __m512 bias, __mmask16 mask,          \
-                                     float *out, size_t width)                                                        \
+                                     const uint8_t *panel, const uint8_t *ahead, __m512 channel_scale, __m512 bias,    \
+                                     __mmask16 mask, float *out, size_t width)                                        \
     {                                                                                                                 \
         __m512i total[COUNT];                                                                                         \
         for (size_t row = 0; row < COUNT; row++)                                                                      \
             total[row] = _mm512_setzero_si512();                                                                      \
         for (size_t depth = 0; depth < k / DEPTH; depth++) {                                                          \
             const __m512i weights = _mm512_loadu_si512(panel + depth * COLUMNS * DEPTH);                              \
+            _mm_prefetch((const char *)ahead + depth * COLUMNS * DEPTH, _MM_HINT_T1);                                 \
             for (size_t row = 0; row < COUNT; row++) {                                                                \
                 const int32_t four = *(const int32_t *)(numbers + row * k + depth * DEPTH);                           \
                 total[row] = _mm512_dpbusd_epi32(total[row], weights, _mm512_set1_epi32(four));                       \
@@ -139,12 +141,13 @@ VNNI void gts_int8_linear(const int8_t *numbers, const int32_t *sums, const floa
         const __m512 channel_scale = _mm512_maskz_loadu_ps(mask, channel_scales + first);
         /* −0: added to any result, it changes no bit of it. */
         const __m512 added = bias ? _mm512_maskz_loadu_ps(mask, bias + first) : _mm512_set1_ps(-0.0f);
+        const uint8_t *const ahead = left > COLUMNS ? packed + COLUMNS * k : packed;
         size_t row = 0;
         for (; row + ROWS <= rows; row += ROWS)
-            product_16(numbers + row * k, sums + row, scales + row, k, packed, channel_scale, added, mask,
+            product_16(numbers + row * k, sums + row, scales + row, k, packed, ahead, channel_scale, added, mask,
                        out + row * width + first, width);
         for (; row < rows; row++)
-            product_1(numbers + row * k, sums + row, scales + row, k, packed, channel_scale, added, mask,
+            product_1(numbers + row * k, sums + row, scales + row, k, packed, ahead, channel_scale, added, mask,
                       out + row * width + first, width);
     }
 }

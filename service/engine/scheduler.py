@@ -188,7 +188,8 @@ class Scheduler:
     def _round_size(self, device: int, group: Group) -> int:
         """Bound a round by the device's lanes, by its time, since it is not interrupted, and by use.
 
-        Rounds of one size do not tell what a larger one costs: one of twice the size does.
+        Rounds of one size do not tell what a larger one costs: one of up to twice the size does,
+        which takes at most a block longer than it should.
         """
         speed, limit = self._speeds.get(group), self._lane_limits[device]
         if speed is None:
@@ -197,8 +198,8 @@ class Scheduler:
         in_time = _blocks(speed.lanes(self._round_seconds))
         size = max(BLOCK, min(in_time, useful), _blocks(speed.knee(_LEAST)))
         is_usual = abs(size - speed.mean_lanes) < size / 4
-        if is_usual and not speed.is_sure and 2 * size <= limit:
-            size *= 2
+        if is_usual and not speed.is_sure:
+            size = max(size, min(2 * size, in_time + BLOCK))
         return int(min(limit, size))
 
     def _in_time(self, jobs: Sequence[Job], size: int) -> tuple[Sequence[Job], int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 __all__ = ["Speed"]
 
 _DECAY = 0.8  # of what earlier rounds said, with each new one
-_MIN_SPREAD = 0.2  # of the sizes around their mean, below which a slope cannot be told
+_MIN_SPREAD = 0.1  # of the sizes around their mean, below which a slope cannot be told
 
 
 @dataclass
