@@ -19,8 +19,8 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache, GPT2Config
 
 import latent.lanes
+from latent.attention import ATTENTION_NAME
 from latent.format import PromptFormat, ReasonerFormat
-from latent.lanes import ATTENTION_NAME
 from latent.noise import LaneNoise
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout

@@ -1,49 +1,38 @@
 """Lanes: the N trajectories of a question along the sequence axis, sharing its prompt's keys and values.
 
 The decoder sees one sequence of T lanes (all lanes of all questions, packed) at their own positions.
-`LaneCache` keeps each question's prompt once and a small suffix per lane; `lane_attention`, registered
-with transformers, is one dense product against the shared prompt, a small one against the lane's own
-suffix, and one softmax over both. Only the products with prompts depend on the question: they are
-done by groups of equal prompt padding and lane count, and all else for all lanes together. Positions
-and masks live in the cache, so transformers builds none.
+`LaneCache` keeps each question's prompt once and a small suffix per lane. It attends, when
+`latent.attention` calls it, by one dense product against the shared prompt, a small one against the
+lane's own suffix, and one softmax over both. Only the products with prompts depend on the question:
+they are done by groups of equal prompt padding and lane count, and all else for all lanes together.
+Positions and masks live in the cache, so transformers builds none.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
+from latent.attention import LaneKV
 from latent.dropout import DropoutMasks
-from latent.errors import UnsupportedError
 from latent.noise import Site
 
 __all__ = [
-    "ATTENTION_NAME",
-    "Attending",
     "LaneCache",
-    "LaneKV",
     "Prefix",
     "PromptCache",
-    "lane_attention",
     "row_block",
     "to_device",
 ]
-
-ATTENTION_NAME = "gts_lanes"
 
 # Matrix libraries use other kernels for products of few rows, and element-wise loops treat what does
 # not fill a vector apart; both round differently. With one thread neither reaches whole blocks of 16
 # rows; with more, `reproducibility` measures it.
 _CPU_ROW_BLOCK = 16
-
-# Keyword arguments of decoders that need no handling: positions and masks are in the cache.
-_UNDERSTOOD = frozenset({"position_ids", "cache_position", "use_cache", "is_causal"})
 
 
 def row_block(device: torch.device) -> int:
@@ -87,22 +76,6 @@ class _Bucket:
     bias: torch.Tensor | None  # (lanes, 1, 1, P): −inf at padding; None if there is none
     lanes: slice
     groups: tuple[_Group, ...]
-
-
-@dataclass(frozen=True)
-class LaneKV:
-    """Passed to the attention function in place of the keys: the cache and the layer number."""
-
-    cache: "Attending"
-    layer: int
-
-
-class Attending(Protocol):
-    """What lanes attend with."""
-
-    def attend(self, layer: int, query: torch.Tensor, scaling: float) -> torch.Tensor:
-        """Attend from every lane (T, query heads, d) to its prompt and its suffix: same shape."""
-        ...
 
 
 class PromptCache(Cache):
@@ -295,40 +268,6 @@ class LaneCache(Cache):
         columns = self.lane_lengths[lanes, None] + torch.arange(self.used, device=mask.device)
         columns = columns[:, None, None].expand(*own.shape[:3], -1)
         return torch.cat((own[..., :prompt], own.gather(-1, columns)), dim=-1)
-
-
-def lane_attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor | LaneKV,
-    value: torch.Tensor | None,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **extra: Any,
-) -> tuple[torch.Tensor, None]:
-    """Attention for transformers, causal over prompts or from lanes; returns (B, L, heads, d)."""
-    strange = [
-        name for name, value in extra.items() if name not in _UNDERSTOOD and value is not None
-    ]
-    if strange or dropout or attention_mask is not None:
-        what = ", ".join(strange) or ("dropout" if dropout else "an attention mask")
-        raise UnsupportedError(
-            f"{type(module).__name__} asks for attention with {what}; lanes have none"
-        )
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if isinstance(key, LaneKV):
-        out = key.cache.attend(key.layer, query[0].transpose(0, 1), scaling)
-        return out[None], None
-    assert value is not None
-    # Prompts are padded on the right: no real token sees padding, so causality is the whole mask.
-    prompt = F.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
-    )
-    return torch.as_tensor(prompt).transpose(1, 2), None
-
-
-AttentionInterface.register(ATTENTION_NAME, lane_attention)
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
-from latent.lanes import LaneKV, Prefix, to_device
+from latent.attention import LaneKV
+from latent.lanes import Prefix, to_device
 
 __all__ = ["STATIC_BLOCK", "Arena", "Place", "StaticLanes", "Step", "whole_blocks"]
 

@@ -21,6 +21,7 @@ from transformers import (
 from transformers import logging as transformers_logging
 
 from latent.adapter import Adapter
+from latent.attention import ATTENTION_NAME
 from latent.device import resolve_dtype
 from latent.errors import FormatError, GtsError, MismatchError, NotFoundError
 from latent.files import (
@@ -39,7 +40,6 @@ from latent.folders import (
     weights_digest,
 )
 from latent.format import Base, Projection, ReasonerFormat
-from latent.lanes import ATTENTION_NAME
 from latent.merging import load_merged
 from latent.reasoner import ProjectionMLP, Reasoner
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler

@@ -20,8 +20,8 @@ from transformers import (
 )
 
 import latent.int8
+from latent.attention import ATTENTION_NAME
 from latent.format import Projection, PromptFormat, ReasonerFormat
-from latent.lanes import ATTENTION_NAME
 from latent.reasoner import ProjectionMLP, Reasoner
 
 EOS, START, END = "<|endoftext|>", "<|start-latent|>", "<|end-latent|>"

@@ -18,10 +18,10 @@ from transformers import GPT2Config, LlamaConfig
 import latent
 from cli.import_ import _stored_dtype
 from latent import int8
+from latent.attention import ATTENTION_NAME
 from latent.device import resolve_dtype
 from latent.errors import InputError
 from latent.int8 import Int8Linear, Int8Part, RowQuantiser, fp32_product, quantise_rows
-from latent.lanes import ATTENTION_NAME
 from latent.store import save_reasoner
 from tests.reasoners import (
     QUESTIONS,

@@ -11,8 +11,8 @@ from transformers.models.mistral import MistralConfig
 from transformers.models.qwen2 import Qwen2Config
 from transformers.models.qwen3 import Qwen3Config
 
+from latent.attention import ATTENTION_NAME, lane_attention
 from latent.errors import UnsupportedError
-from latent.lanes import ATTENTION_NAME, lane_attention
 from latent.supported import check_decoder
 from tests.invariants.test_oracle import compare
 from tests.reasoners import make_reasoner, tokenizer
