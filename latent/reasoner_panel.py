@@ -51,7 +51,7 @@ class ReasonerPanel:
         """Draw `budget` trajectories, divided among the members, and let them vote.
 
         A member's first trajectory is its deterministic one; the others are the same as it would draw
-        alone with this seed. An adaptive split, or `stop`, may draw fewer than the budget; with a
+        alone with this seed. A split that is not fixed, or `stop`, may draw fewer of them. With a
         calibrated confidence below `abstain_below` no answer is given.
         """
         panel, kind = self.panel, parse_vote(vote or "majority")

@@ -68,8 +68,10 @@ class PanelOut(Out):
     """How a panel is made up."""
 
     members: list[PanelMemberOut]
-    split: Literal["fixed", "adaptive"]
-    sure: float = Field(description="Probability at which an adaptive split asks no more members.")
+    split: Literal["fixed", "adaptive", "early"]
+    sure: float = Field(
+        description="Probability at which an adaptive or early split draws no more."
+    )
 
 
 class ModelOut(Out):

@@ -54,7 +54,7 @@ class PanelJob(Job):
         return super().answer_if_enough()
 
     def _next_release(self, first: int) -> int:
-        """An adaptive split releases one member after the other."""
+        """Release one stage of the split after the other."""
         stage = next(end for end in self._stages if end > first or end == len(self.places))
         return min(super()._next_release(first), stage)
 

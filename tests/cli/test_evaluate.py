@@ -135,6 +135,6 @@ def test_a_panel_is_measured_beside_its_members(
     assert (code, err) == (0, "")
     assert "counting:dropout:0.1 alone" in out
     assert "panel, adaptive" in out
-    assert "of its time" in out
+    assert "of the time" in out
     code, out, _ = gts("evaluate", "-m", panel, *words, "--json")
     assert json.loads(out)["data"]["rows"] == 4

@@ -73,6 +73,25 @@ def test_an_adaptive_split_has_the_same_trajectories_member_by_member() -> None:
     assert panel.stages(panel.places(8)) == (8,)
 
 
+def test_an_early_split_has_them_too_a_quarter_of_the_budget_first() -> None:
+    panel = make_panel(1, 1, 1)
+    early = replace(panel, split="early")
+    places = early.places(16)
+    assert set(places) == set(panel.places(16))
+    members = [place.member for place in places]
+    assert members == [0, 0, 1, 2, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    for member in range(3):
+        own = [place.index for place in places if place.member == member]
+        assert own == list(range(-1, len(own) - 1))
+
+
+def test_an_early_split_may_end_after_any_member_but_the_first_to_draw() -> None:
+    early = make_panel(1, 1, 1, split="early")
+    assert early.stages(early.places(16)) == (3, 4, 8, 12, 16)
+    assert early.stages(early.places(4)) == (2, 3, 4)
+    assert [early.stages(early.places(n)) for n in (1, 2)] == [(1,), (2,)]
+
+
 def test_a_deterministic_member_draws_once() -> None:
     members = (Member("a", SamplerSpec("deterministic")), Member("b", TOKEN))
     assert Panel("p", members).places(4) == (Place(0, -1), Place(1, -1), Place(1, 0), Place(1, 1))
@@ -186,7 +205,7 @@ def test_panel_json_names_embedded_reasoners_or_folders_beside_it(tmp_path: Path
     [
         ({"members": []}, "two members"),
         ({"members": 3}, "members must be a list"),
-        ({"split": "random"}, "split must be one of fixed, adaptive"),
+        ({"split": "random"}, "split must be one of fixed, adaptive, early"),
         ({"sure": 1.5}, "sure must be a probability"),
         ({"format": 2}, "format 2 is not 1"),
         ({"weights": []}, "weights is unknown"),
@@ -240,9 +259,9 @@ def _swapped(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def test_the_embedded_panel_solves_and_draws_what_its_members_would() -> None:
-    loaded = latent.load_panel("panel-tiny")
-    solved = loaded.solve(QUESTION, budget=9, seed=7)
-    again = latent.load_panel("panel-tiny").solve(QUESTION, budget=9, seed=7)
+    loaded, other = latent.load_panel("panel-tiny"), latent.load_panel("panel-tiny")
+    loaded.panel = other.panel = replace(loaded.panel, split="fixed")
+    solved, again = (each.solve(QUESTION, budget=9, seed=7) for each in (loaded, other))
     assert solved.trajectories == again.trajectories
     assert solved.confidence_kind == "calibrated"
     assert solved.members is not None
@@ -255,17 +274,19 @@ def test_the_embedded_panel_solves_and_draws_what_its_members_would() -> None:
     assert [each.text for each in own] == [each.text for each in alone.trajectories]
 
 
-def test_a_fixed_split_uses_the_whole_budget_and_a_sure_adaptive_one_less() -> None:
+def test_a_fixed_split_uses_the_whole_budget_and_the_others_less_where_they_are_sure() -> None:
     loaded = latent.load_panel("panel-tiny")
     counts = {}
-    for split, sure in (("fixed", 0.9), ("adaptive", 0.51), ("adaptive", 0.9999999)):
+    cases = (("fixed", 0.9), ("adaptive", 0.51), ("early", 0.51), ("early", 0.9999999))
+    for split, sure in cases:
         loaded.panel = replace(loaded.panel, split=split, sure=sure)  # type: ignore[arg-type]
         solved = loaded.solve(QUESTION, budget=12, seed=7)
         counts[split, sure] = len(solved.trajectories), solved.ended_by
     assert counts == {
         ("fixed", 0.9): (12, "budget"),
         ("adaptive", 0.51): (4, "certainty"),
-        ("adaptive", 0.9999999): (12, "budget"),
+        ("early", 0.51): (2, "certainty"),
+        ("early", 0.9999999): (12, "budget"),
     }
 
 

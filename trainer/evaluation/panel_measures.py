@@ -12,6 +12,7 @@ from latent.familiarity import Familiarity
 from latent.panel import Panel, Place, as_cast, panel_tally
 from latent.trajectory import DETERMINISTIC, Trajectory
 from latent.votes import Tally, tally
+from trainer.evaluation.panel_times import SPLITS, Times
 from trainer.evaluation.statistics import (
     RESAMPLES,
     Floats,
@@ -19,9 +20,9 @@ from trainer.evaluation.statistics import (
     intervals,
 )
 
-__all__ = ["PANEL_VERSION", "Asked", "Times", "summarise_panel"]
+__all__ = ["PANEL_VERSION", "Asked", "Voted", "summarise_panel", "vote_in_stages"]
 
-PANEL_VERSION = "panel-1"
+PANEL_VERSION = "panel-2"
 _LEVELS = (2.5, 97.5)
 
 
@@ -35,15 +36,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Times:
-    """Processor seconds of one question under each split."""
-
-    fixed: float
-    adaptive: float
-
-
-@dataclass(frozen=True)
-class _Voted:
+class Voted:
     """A panel's vote on one question, and the trajectories that it took."""
 
     tally: Tally
@@ -54,19 +47,23 @@ def summarise_panel(
     panel: Panel,
     asked: Sequence[Asked],
     budget: int,
-    times: Sequence[Times],
+    times: Mapping[str, Sequence[Times]],
     *,
     seconds: Mapping[str, float],
     config: Mapping[str, Any],
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Compute the summary; `seconds` are of one trajectory in a batch, by member."""
-    ways = {
-        "fixed": replace(panel, split="fixed"),
-        "adaptive": replace(panel, split="adaptive"),
+    """Compute the summary; `seconds` are of one trajectory in a batch, by member.
+
+    `times` are of all splits, by how the questions were asked.
+    """
+    ways: dict[str, Panel] = {
+        **{split: replace(panel, split=split) for split in SPLITS},
         "added shares": replace(panel, split="fixed", calibrations=()),
     }
-    voted = {name: [_vote(way, one, budget) for one in asked] for name, way in ways.items()}
+    voted = {
+        name: [vote_in_stages(way, one, budget) for one in asked] for name, way in ways.items()
+    }
     alone = {
         label: np.array([_is_right(_alone(one, number, budget), one) for one in asked])
         for number, label in enumerate(panel.labels)
@@ -125,11 +122,11 @@ def summarise_panel(
             for name, values in right.items()
         },
         "one_right": _mean(np.array([_any_right(panel, one, budget) for one in asked]), seed),
-        "time": _time(times, seed),
+        "time": {way: _time(each, seed) for way, each in times.items()},
     }
 
 
-def _vote(panel: Panel, asked: Asked, budget: int) -> _Voted:
+def vote_in_stages(panel: Panel, asked: Asked, budget: int) -> Voted:
     """Vote as `ReasonerPanel.solve` does."""
     places = panel.places(budget)
     for end in panel.stages(places):
@@ -137,7 +134,7 @@ def _vote(panel: Panel, asked: Asked, budget: int) -> _Voted:
             as_cast(asked.drawn[place], position, panel.labels[place.member])
             for position, place in enumerate(places[:end])
         ]
-        voted = _Voted(panel_tally(panel, cast, "majority", asked.familiarity), places[:end])
+        voted = Voted(panel_tally(panel, cast, "majority", asked.familiarity), places[:end])
         if panel.is_sure(voted.tally) and end < len(places):
             break
     return voted
@@ -166,7 +163,7 @@ def _count(places: Sequence[Place], member: int) -> int:
     return sum(place.member == member for place in places)
 
 
-def _ece(voted: Sequence[_Voted], right: Floats) -> float:
+def _ece(voted: Sequence[Voted], right: Floats) -> float:
     """Expected calibration error of the probability, or of the share without a calibration."""
     said = [
         one.tally.winner.share if one.tally.probability is None else one.tally.probability
@@ -180,19 +177,20 @@ def _mean(values: Floats, seed: int) -> dict[str, float]:
 
 
 def _time(times: Sequence[Times], seed: int) -> dict[str, Any]:
-    """Mean seconds of both splits, and the ratio of their sums with its bootstrap interval."""
-    pairs = np.array([(one.fixed, one.adaptive) for one in times])
-    drawn = np.random.default_rng(seed).integers(0, len(pairs), size=(RESAMPLES, len(pairs)))
-    sums = pairs[drawn].sum(1)  # (resamples, 2)
-    low, high = np.percentile(sums[:, 1] / sums[:, 0], _LEVELS)
-    fixed, adaptive = pairs.mean(0)
+    """Mean seconds of each split, and its share of the fixed one's with a bootstrap interval."""
+    seconds = np.array([[one[split] for split in SPLITS] for one in times])  # (times, splits)
+    drawn = np.random.default_rng(seed).integers(0, len(seconds), size=(RESAMPLES, len(seconds)))
+    sums = seconds[drawn].sum(1)  # (resamples, splits)
+    low, high = np.percentile(sums / sums[:, :1], _LEVELS, axis=0)
+    means = seconds.mean(0)
     return {
-        "questions": len(pairs),
-        "fixed": round(float(fixed), 4),
-        "adaptive": round(float(adaptive), 4),
-        "ratio": {
-            "value": round(float(adaptive / fixed), 4),
-            "low": round(float(low), 4),
-            "high": round(float(high), 4),
-        },
+        split: {
+            "seconds": round(float(means[n]), 4),
+            "share": {
+                "value": round(float(means[n] / means[0]), 4),
+                "low": round(float(low[n]), 4),
+                "high": round(float(high[n]), 4),
+            },
+        }
+        for n, split in enumerate(SPLITS)
     }

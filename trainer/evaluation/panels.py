@@ -1,7 +1,7 @@
-"""Evaluates a panel: each member alone with the whole budget, and all together under both splits.
+"""Evaluates a panel: each member alone with the whole budget, and all together under each split.
 
 Members are rolled out once, question by question; the splits are computed from the same trajectories.
-Only their time is measured apart, on a few questions that both splits solve in turn.
+Only their time is measured apart, on some of the questions.
 """
 
 import json
@@ -25,14 +25,15 @@ from latent.rollout import Ask, rollout
 from latent.trajectory import DETERMINISTIC, Trajectory
 from trainer.data.sources import Malformed, Placed, load_dataset
 from trainer.evaluation.config import EvaluationConfig
-from trainer.evaluation.panel_measures import Asked, Times, summarise_panel
+from trainer.evaluation.panel_measures import Asked, summarise_panel, vote_in_stages
+from trainer.evaluation.panel_times import SPLITS, Times, times_alone, times_together
 from trainer.evaluation.records import EvaluationFolder, first_error
 from trainer.runs.output_folder import claimed
 from trainer.runs.progress import Progress
 
 __all__ = ["MemberRecord", "evaluate_panel"]
 
-_TIMED = 200  # questions that both splits solve, for their time
+_TIMED = 200  # questions that are drawn again under each split, for its time
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ def evaluate_panel(config: EvaluationConfig, out: Path) -> dict[str, Any]:
         folder.check(identity)
         folder.begin(identity)
         records = _draw(loaded, rows, config, out / "members.jsonl")
-        times = _time(loaded, rows, config)
+        asked = _asked(loaded, rows, records)
         summary = summarise_panel(
             loaded.panel,
-            _asked(loaded, rows, records),
+            asked,
             config.budget,
-            times,
+            _times(loaded, rows, asked, config),
             seconds={
                 label: sum(one.seconds for one in records if one.member == label)
                 / sum(len(one.answers) for one in records if one.member == label)
@@ -196,19 +197,28 @@ def _asked(
     ]
 
 
-def _time(loaded: ReasonerPanel, rows: dict[int, Placed], config: EvaluationConfig) -> list[Times]:
-    """Processor seconds of both splits on the first questions, in turn: both meet the same load."""
-    splits = {
-        split: ReasonerPanel(replace(loaded.panel, split=split), loaded.reasoners)
-        for split in ("fixed", "adaptive")
+def _times(
+    loaded: ReasonerPanel,
+    rows: dict[int, Placed],
+    asked: Sequence[Asked],
+    config: EvaluationConfig,
+) -> dict[str, list[Times]]:
+    """Times of all splits on the first questions."""
+    timed = list(rows.items())[:_TIMED]
+    questions = [placed.row.question for _, placed in timed]
+    seeds = [derive_seed(config.seed, "evaluation", number) for number, _ in timed]
+    taken = {
+        split: [
+            len(vote_in_stages(replace(loaded.panel, split=split), one, config.budget).places)
+            for one in asked[:_TIMED]
+        ]
+        for split in SPLITS
     }
-    times = []
-    for number, placed in list(rows.items())[:_TIMED]:
-        seconds = {}
-        for split, panel in splits.items():
-            started = time.process_time()
-            seed = derive_seed(config.seed, "evaluation", number)
-            panel.solve(placed.row.question, budget=config.budget, seed=seed)
-            seconds[split] = time.process_time() - started
-        times.append(Times(**seconds))
-    return times
+    budget = config.budget
+    with Progress(2 * len(timed), 0, "timing", line_seconds=10) as progress:
+        return {
+            "alone": times_alone(loaded, questions, seeds, budget, progress),
+            "together": times_together(
+                loaded, questions, seeds, taken, budget, config.lanes, progress
+            ),
+        }

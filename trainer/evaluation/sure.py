@@ -8,7 +8,6 @@ questions that the panel has not seen.
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -22,11 +21,11 @@ from latent.files import read_json, write_json
 from latent.noise import derive_seed
 from latent.panel import Panel, as_cast, panel_tally
 from latent.reasoner_panel import ReasonerPanel
-from latent.rollout import Ask, rollout
 from latent.zoo import find_panel
 from trainer.data.rows import Row
 from trainer.data.sources import load_rows
 from trainer.evaluation.panel_calibration import Drawn, draw_places
+from trainer.evaluation.panel_times import Batch
 from trainer.evaluation.statistics import Floats, Interval, intervals
 from trainer.runs.progress import Progress
 
@@ -34,21 +33,23 @@ __all__ = ["Level", "Stages", "choose", "main", "measure", "stages_of"]
 
 LEVELS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
 _DATA_SEED = 3  # after those of backbones, samplers and calibrations
-_TIMED = 100  # questions on which the members' time is measured
+_TIMED = 100  # questions on which the time is measured, in a batch
+_LANES = 512  # of a pass
 
 
 @dataclass(frozen=True)
 class Stages:
-    """What the panel says after each stage of the adaptive split; the last one is the fixed split."""
+    """What the panel says after each stage of its split; the last one is the fixed split."""
 
     probabilities: Floats  # (questions, stages) that the answer is right; −1 if none can be read
     is_right: Floats  # (questions, stages)
-    seconds: Floats  # (timed questions, stages) of the processor, of each stage alone
+    seconds: Floats  # (stages,) of the processor, that a question takes in each stage
+    fixed_seconds: float  # that it takes under the fixed split
 
 
 @dataclass(frozen=True)
 class Level:
-    """An adaptive split that ends at the probability `sure`."""
+    """A split that ends at the probability `sure`."""
 
     sure: float
     accuracy: float
@@ -63,14 +64,13 @@ def measure(stages: Stages, sure: float, seed: int = 0) -> Level:
     is_enough[:, -1] = True
     last = is_enough.argmax(1)  # the first stage that suffices, for each question
     right = stages.is_right[np.arange(len(last)), last]
-    drawn = np.arange(is_enough.shape[1]) <= last[:, None]  # (questions, stages)
-    timed = stages.seconds
+    asked = (np.arange(is_enough.shape[1]) <= last[:, None]).mean(0)  # (stages,)
     return Level(
         sure,
         float(right.mean()),
         intervals((right - stages.is_right[:, -1])[:, None], seed)[0],
-        float((timed * drawn[: len(timed)]).sum() / timed.sum()),
-        tuple(drawn.mean(0).tolist()),
+        float(asked @ stages.seconds / stages.fixed_seconds),
+        tuple(asked.tolist()),
     )
 
 
@@ -82,7 +82,7 @@ def choose(levels: Sequence[Level], loss: float) -> Level:
 
 
 def stages_of(panel: Panel, rows: Sequence[Row], drawn: Sequence[Drawn], budget: int) -> Stages:
-    """Vote after each stage of the adaptive split, as `ReasonerPanel.solve` does; without times."""
+    """Vote after each stage of the panel's split, as `ReasonerPanel.solve` does; without times."""
     places = panel.places(budget)
     ends = panel.stages(places)
     said, right = np.zeros((len(rows), len(ends))), np.zeros((len(rows), len(ends)))
@@ -97,23 +97,21 @@ def stages_of(panel: Panel, rows: Sequence[Row], drawn: Sequence[Drawn], budget:
             answer = voted.winner.answer
             said[number, stage] = -1.0 if answer is None else voted.probability
             right[number, stage] = same_answer(answer, truth)
-    return Stages(said, right, np.zeros((0, len(ends))))
+    return Stages(said, right, np.zeros(len(ends)), 1.0)
 
 
-def _time(loaded: ReasonerPanel, rows: Sequence[Row], budget: int) -> Floats:
-    """Processor seconds of each stage, one question at a time: (timed questions, stages)."""
-    places = loaded.panel.places(budget)
-    found: list[list[float]] = []
-    for number, row in enumerate(rows[:_TIMED]):
-        found.append([])
-        for member in dict.fromkeys(place.member for place in places):
-            reasoner, sampler = loaded.reasoners[member], loaded.samplers[member]
-            indices = tuple(place.index for place in places if place.member == member)
-            started = time.process_time()
-            seed = derive_seed(0, "calibrate", number)
-            rollout(reasoner, sampler, [Ask(reasoner.encode(row.question), seed, indices)])
-            found[-1].append(time.process_time() - started)
-    return np.array(found)
+def _timed(stages: Stages, loaded: ReasonerPanel, rows: Sequence[Row], budget: int) -> Stages:
+    """Add the times of the first questions, drawn in a batch."""
+    questions = [row.question for row in rows[:_TIMED]]
+    seeds = [derive_seed(0, "calibrate", number) for number in range(len(questions))]
+    panel = loaded.panel
+    places, seconds, begin = panel.places(budget), [], 0
+    batch = Batch(loaded, questions, seeds, _LANES)
+    for end in panel.stages(places):
+        seconds.append(batch.draw(places[begin:end]) / len(questions))
+        begin = end
+    whole = Batch(loaded, questions, seeds, _LANES).draw(places) / len(questions)
+    return replace(stages, seconds=np.array(seconds), fixed_seconds=whole)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,20 +122,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", default="embedded:validation", help="where questions come from")
     parser.add_argument("--limit", type=int, default=1000, help="questions to draw")
     parser.add_argument("--budget", type=int, default=32, help="trajectories of the panel")
-    parser.add_argument("--loss", type=float, default=0.5, help="points that may be lost")
+    parser.add_argument("--loss", type=float, default=0.1, help="points that may be lost")
     parser.add_argument("--write", action="store_true", help="write the choice into panel.json")
     options = parser.parse_args(arguments)
     try:
         folder = find_panel(options.model)
         loaded = latent.load_panel(options.model)
-        panel = replace(loaded.panel, split="adaptive")
+        if loaded.panel.split == "fixed":
+            loaded.panel = replace(loaded.panel, split="adaptive")
+        panel = loaded.panel
         if folder is None or panel.calibration("majority") is None:
             raise NotFoundError(f"{options.model} has no calibration; run gts calibrate first")
         rows = load_rows(options.data, options.limit, _DATA_SEED)
         with Progress(len(rows) * len(panel.members), 0, "drawing", line_seconds=10) as progress:
             drawn = draw_places(loaded, rows, set(panel.places(options.budget)), 0, progress)
-        stages = stages_of(panel, rows, drawn, options.budget)
-        stages = replace(stages, seconds=_time(loaded, rows, options.budget))
+        stages = _timed(stages_of(panel, rows, drawn, options.budget), loaded, rows, options.budget)
         levels = [measure(stages, sure) for sure in LEVELS]
         chosen = choose(levels, options.loss / 100)
         if options.write:
@@ -146,9 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GtsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
-    seconds = " + ".join(f"{each:.3f}" for each in stages.seconds.mean(0))
+    times = " + ".join(f"{1e3 * each:.1f}" for each in stages.seconds)
     print(f"{len(rows)} questions; the fixed split has {stages.is_right[:, -1].mean():.1%} right")
-    print(f"seconds of the stages on {len(stages.seconds)} questions: {seconds}")
+    print(f"ms of a question in a batch: {times}; fixed split {1e3 * stages.fixed_seconds:.1f}")
     print("sure   right  less the fixed, points    time  asked")
     for one in levels:
         value, low, high = (100 * each for each in vars(one.difference).values())

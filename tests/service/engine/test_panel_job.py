@@ -126,6 +126,26 @@ def test_an_adaptive_split_asks_the_next_member_only_while_unsure() -> None:
     run(test)
 
 
+def test_an_early_split_draws_the_rest_only_while_unsure() -> None:
+    def test() -> None:
+        job = make_job(12, split="early")
+        assert waiting(job) == [[-1], [-1], []]
+        finish(job, 0, 7)
+        finish(job, 1, 8)
+        job.members[1].release()  # as the engine does after a report
+        assert waiting(job) == [[], [], [-1]]
+        finish(job, 2, 7)
+        job.members[2].release()
+        assert waiting(job) == [[0, 1, 2], [], []], "the rest of the first member's part"
+        finish(job, 0, 7, 7, 7)  # 5 votes against 1
+        answer = solved(job)
+        assert (answer.ended_by, len(answer.trajectories)) == ("certainty", 6)
+        assert answer.members is not None
+        assert [work.trajectories for work in answer.members] == [4, 1, 1]
+
+    run(test)
+
+
 def test_a_certainty_stops_a_fixed_split_at_a_checkpoint_and_counts_the_surplus() -> None:
     def test() -> None:
         job = make_job(12, stop=Stop("certainty", 0.9))

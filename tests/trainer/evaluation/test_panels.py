@@ -16,7 +16,8 @@ from tests.reasoners import QUESTIONS, make_counting_reasoner
 from tests.service.server import save_with_sampler
 from tests.trajectories import trajectory
 from trainer.evaluation.config import EvaluationConfig
-from trainer.evaluation.panel_measures import Asked, Times, summarise_panel
+from trainer.evaluation.panel_measures import Asked, summarise_panel
+from trainer.evaluation.panel_times import Times
 from trainer.evaluation.panels import evaluate_panel
 from trainer.evaluation.report.panels import (
     panel_command,
@@ -39,8 +40,10 @@ def asked(truth: int, *answers: list[int]) -> Asked:
 
 def test_members_alone_have_the_whole_budget_and_the_panel_divides_it() -> None:
     # a is right alone, b is not; together, with one deterministic and one sampled each, b decides.
-    questions = [asked(7, [8, 7, 7, 7, 8], [8, 8, 8, 7, 7]), asked(7, [7] * 5, [7] * 5)]
-    times = [Times(2.0, 1.0), Times(2.0, 1.0)]
+    questions = [asked(7, [8, 7, 7, 7, 8], [9, 8, 8, 7, 7]), asked(7, [7] * 5, [7] * 5)]
+    alone: Times = {"fixed": 2.0, "adaptive": 1.0, "early": 3.0}
+    together: Times = {"fixed": 4.0, "adaptive": 2.0, "early": 1.0}
+    times = {"alone": [alone, alone], "together": [together]}
     config = {"seed": 0, "budget": 4}
     found = summarise_panel(
         PANEL, questions, 4, times, seconds={"a:gts": 0.1, "b:gts": 0.2}, config=config, data={}
@@ -48,13 +51,17 @@ def test_members_alone_have_the_whole_budget_and_the_panel_divides_it() -> None:
     right = {label: one["accuracy"]["value"] for label, one in found["members"].items()}
     assert right == {"a:gts": 1.0, "b:gts": 0.5}
     assert found["members"]["a:gts"]["deterministic"]["value"] == 0.5
-    fixed, adaptive = found["panels"]["fixed"], found["panels"]["adaptive"]
+    fixed, adaptive, early = (found["panels"][split] for split in ("fixed", "adaptive", "early"))
     assert fixed["accuracy"]["value"] == 0.5
     assert fixed["less"]["a:gts"]["value"] == -0.5
     assert fixed["trajectories"] == {"a:gts": 2.0, "b:gts": 2.0}
     # a's two agree on the second question, which is certain enough; on the first they do not.
     assert adaptive["trajectories"] == {"a:gts": 2.0, "b:gts": 1.0}
-    assert found["time"]["ratio"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+    # So do the first ones of both.
+    assert early["trajectories"] == {"a:gts": 1.5, "b:gts": 1.5}
+    half = {"value": 0.5, "low": 0.5, "high": 0.5}
+    assert found["time"]["alone"]["adaptive"] == {"seconds": 1.0, "share": half}
+    assert found["time"]["together"]["early"]["share"]["value"] == 0.25
     assert found["one_right"]["value"] == 1.0
 
 
@@ -124,7 +131,7 @@ def test_the_panel_votes_with_the_familiarity_of_the_question() -> None:
             panel,
             [one],
             4,
-            [Times(1.0, 1.0)],
+            {},
             seconds={"a:gts": 0.1, "b:gts": 0.2},
             config={"seed": 0, "budget": 4},
             data={},

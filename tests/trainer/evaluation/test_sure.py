@@ -19,7 +19,8 @@ from trainer.evaluation.sure import Stages, choose, main, measure, stages_of
 STAGES = Stages(
     np.array([[0.2, 0.5, 0.8], [0.9, 0.95, 0.99], [0.75, 0.7, 0.4], [-1.0, 0.85, 0.9]]),
     np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]),
-    np.array([[1.0, 1.0, 2.0], [1.0, 1.0, 2.0]]),
+    np.array([1.0, 1.0, 2.0]),
+    4.0,
 )
 
 
@@ -28,7 +29,7 @@ def test_a_question_ends_at_the_first_stage_that_is_sure() -> None:
     assert level.accuracy == 1.0
     assert level.difference.value == 0.0
     assert level.asked == (1.0, 0.75, 0.5)
-    assert level.time == (4 + 1) / 8, "of the two questions that are timed, one needs all stages"
+    assert level.time == (1 + 0.75 + 2 * 0.5) / 4
     low = measure(STAGES, 0.7)
     assert low.accuracy == 0.75
     assert low.difference.value == -0.25
@@ -39,7 +40,7 @@ def test_the_lowest_level_is_chosen_that_loses_no_more_than_allowed() -> None:
     levels = [measure(STAGES, sure) for sure in (0.95, 0.7, 0.8)]
     assert choose(levels, 0.0).sure == 0.8
     assert choose(levels, 0.25).sure == 0.7
-    wrong = Stages(STAGES.probabilities, 1 - STAGES.is_right[:, ::-1], STAGES.seconds)
+    wrong = Stages(STAGES.probabilities, 1 - STAGES.is_right[:, ::-1], STAGES.seconds, 4.0)
     assert choose([measure(wrong, 0.6), measure(wrong, 0.7)], -1.0).sure == 0.7, "the highest"
 
 
@@ -47,7 +48,7 @@ def test_the_stages_vote_as_the_panel_does_when_it_solves() -> None:
     loaded = latent.load_panel("panel-tiny")
     question = "Ivan has 88 apples. He finds 10 on the ground. How many apples are there?"
     solved = loaded.solve(question, budget=6, seed=0)
-    assert loaded.panel.split == "adaptive"
+    assert loaded.panel.split == "early"
     labels = loaded.panel.labels
     places = loaded.panel.places(6)
     drawn = {place: trajectory(place.index, 0) for place in places}

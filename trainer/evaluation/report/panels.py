@@ -1,7 +1,7 @@
 """What a panel's summary says: its format, a table of members and splits, and a sentence or two."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -37,12 +37,10 @@ class PanelResult(_Frozen):
 
 
 class TimeResult(_Frozen):
-    """Mean processor seconds of a question under both splits, and their ratio."""
+    """Mean processor seconds of a question under a split, and their share of the fixed one's."""
 
-    questions: int
-    fixed: float
-    adaptive: float
-    ratio: Interval
+    seconds: float
+    share: Interval
 
 
 class PanelSummary(_Frozen):
@@ -54,7 +52,7 @@ class PanelSummary(_Frozen):
     members: dict[str, MemberResult]
     panels: dict[str, PanelResult]
     one_right: Interval
-    time: TimeResult
+    time: dict[Literal["alone", "together"], dict[str, TimeResult]]  # one by one, or in batches
 
     @property
     def best(self) -> str:
@@ -103,18 +101,15 @@ def panel_table(run: PanelSummary) -> Table:
 
 def panel_text(run: PanelSummary) -> str:
     """The result in words."""
-    fixed, adaptive, time = run.panels["fixed"], run.panels["adaptive"], run.time
+    fixed = run.panels["fixed"]
     best = run.members[run.best]
     return (
         f"With a budget of {run.config['budget']} for {run.data['rows']:,} questions of "
         f"{run.data['name']}, the panel answers {100 * fixed.accuracy.value:.1f}% right; its best "
         f"member, {run.best}, {100 * best.accuracy.value:.1f}% with the whole budget alone (difference "
         f"{_points(fixed.less[run.best])} points, paired). One of the panel's trajectories is right for "
-        f"{100 * run.one_right.value:.1f}%. The adaptive split differs "
-        f"by {_points(adaptive.less['fixed'])} points from the fixed one and takes "
-        f"{100 * time.ratio.value:.0f}% of its time ({100 * time.ratio.low:.0f} to "
-        f"{100 * time.ratio.high:.0f}%; {time.questions} questions one by one, each with both splits "
-        f"in turn, {time.adaptive:.2f} and {time.fixed:.2f} seconds of one core)."
+        f"{100 * run.one_right.value:.1f}%. "
+        + " ".join(_split_text(run, split) for split in ("adaptive", "early"))
     )
 
 
@@ -130,6 +125,23 @@ def panel_command(run: PanelSummary, out: str) -> str:
 
 def _percent(found: Interval) -> str:
     return f"{100 * found.value:.1f} ({100 * found.low:.1f}–{100 * found.high:.1f})"
+
+
+def _split_text(run: PanelSummary, split: str) -> str:
+    shares = [_share(run, way, split) for way in ("together", "alone")]
+    return (
+        f"The {split} split differs by {_points(run.panels[split].less['fixed'])} points from the "
+        f"fixed one; in batches of questions it takes {shares[0]} of the time, one question at a time "
+        f"{shares[1]}."
+    )
+
+
+def _share(run: PanelSummary, way: Literal["alone", "together"], split: str) -> str:
+    own, fixed = run.time[way][split], run.time[way]["fixed"]
+    return (
+        f"{100 * own.share.value:.0f}% ({100 * own.share.low:.0f} to {100 * own.share.high:.0f}%; "
+        f"{1e3 * own.seconds:.0f} and {1e3 * fixed.seconds:.0f} ms of one core)"
+    )
 
 
 def _points(found: Interval) -> str:
