@@ -52,18 +52,26 @@ $(runs)/smollm2-text/result.json:
 
 # Then with a calculator: the loss is of what to compute, no longer of the results.
 smollm2_cot := --lora-rank 32 --bare-steps --calculator --precision bf16 --optimizer adamw --lr 9e-4
-smollm2_cot += --data $(DATA)/mawps-asdiv-a/train.csv=0.33 --data $(DATA)/gsm8k/train.jsonl=0.22
-smollm2_cot += --data drills=0.02 --data everyday=0.40 --data embedded:train=0.03 --redraw-numbers
+smollm2_cot += --redraw-numbers
 smollm2_cot += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
 smollm2_cot += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
 smollm2_cot += --exclude tests/everyday.jsonl --distractors 0.1
 smollm2_cot += --validation held-out --validation-problems 300 --test '' --max-tokens 160
-smollm2_cot += --steps 560 --log-every 5 --examine-every 140 --checkpoint-every 20
+smollm2_cot += --log-every 5 --examine-every 140 --checkpoint-every 20
+# Shares of MAWPS and ASDiv-A, GSM8K, drills and everyday forms.
+shares = --data $(DATA)/mawps-asdiv-a/train.csv=$(1) --data $(DATA)/gsm8k/train.jsonl=$(2) \
+	--data drills=$(3) --data everyday=$(4)
 
 $(runs)/smollm2-cot/result.json: $(runs)/smollm2-text/result.json
-	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner)
+	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner --steps 560 \
+		$(call shares,0.33,0.22,0.02,0.40) --data embedded:train=0.03)
 
-$(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot/result.json
+# Once more, mostly on everyday forms that were written since.
+$(runs)/smollm2-cot-2/result.json: $(runs)/smollm2-cot/result.json
+	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner --steps 420 --seed 4 \
+		$(call shares,0.22,0.08,0.02,0.65) --data embedded:train=0.03)
+
+$(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot-2/result.json
 	rm -f $(zoo)/smollm2-cot/calibration.json
 	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-cot --sampler token:0.7 --vote checked && touch $@
 
@@ -76,9 +84,6 @@ smollm2_codi += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gs
 smollm2_codi += --exclude tests/everyday.jsonl --settle-steps 0 --redraw-numbers
 smollm2_codi += --validation held-out --validation-problems 400 --test '' --max-tokens 100
 smollm2_codi += --log-every 1 --examine-every 1000
-# Shares of MAWPS and ASDiv-A, GSM8K, drills and everyday forms.
-shares = --data $(DATA)/mawps-asdiv-a/train.csv=$(1) --data $(DATA)/gsm8k/train.jsonl=$(2) \
-	--data drills=$(3) --data everyday=$(4)
 forced := $(call shares,0.35,0.03,0.17,0.45) --distractors 0.05
 forced += --stage-steps 0,120,0 --lr 1e-3 --checkpoint-every 20
 fed_back := $(call shares,0.35,0.03,0.17,0.45) --distractors 0.05
