@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import count
-from typing import Literal
+from typing import Literal, get_args
 
 from latent.errors import InputError
 from latent.familiarity import Familiarity, Reference
@@ -20,6 +20,7 @@ from latent.trajectory import DETERMINISTIC, MAX_BUDGET, Trajectory
 from latent.votes import Candidate, Tally, VoteKind, certainty_of, rank, tally
 
 __all__ = [
+    "SPLITS",
     "Member",
     "Panel",
     "Place",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 Split = Literal["fixed", "adaptive", "early"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 _FIRST_SHARE = 0.25  # of the budget, that the members of an early split draw first
 

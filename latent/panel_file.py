@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from latent.calibration_file import FORMAT_VERSION as CALIBRATION_VERSION
 from latent.calibration_file import (
@@ -22,7 +22,7 @@ from latent.errors import FormatError, GtsError, InputError, MismatchError
 from latent.familiarity import Reference
 from latent.files import checked_fields, checked_number, checked_type, read_json, write_json
 from latent.folders import read_format, sampler_digest
-from latent.panel import Member, Panel, Split
+from latent.panel import SPLITS, Member, Panel
 from latent.panel_calibration import MemberWeights, PanelCalibration
 from latent.specs import SamplerSpec
 from latent.votes import parse_vote
@@ -59,8 +59,8 @@ def read_panel(folder: Path) -> PanelFiles:
         values = checked_fields(data, ("format", "members", "split", "sure"), "")
         if values["format"] != FORMAT_VERSION:
             raise ValueError(f"format {values['format']!r} is not {FORMAT_VERSION}")
-        if values["split"] not in get_args(Split):
-            raise ValueError(f"split must be one of {', '.join(get_args(Split))}")
+        if values["split"] not in SPLITS:
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}")
         if not 0.5 < checked_number(values["sure"], "sure") < 1:
             raise ValueError("sure must be a probability above 0.5 and below 1")
         rows = checked_type(values["members"], list, "members")

@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latent.answers import same_answer
 from latent.noise import derive_seed
-from latent.panel import Panel, Place, Split, as_cast, member_votes, panel_tally
+from latent.panel import SPLITS, Panel, Place, as_cast, member_votes, panel_tally
 from latent.panel_calibration import MemberWeights, PanelCalibration, design
 from latent.panel_file import PanelFiles, member_digests, write_panel_calibrations
 from latent.reasoner_panel import ReasonerPanel
@@ -97,7 +96,7 @@ def calibrate_panel(
 def _prefixes(panel: Panel, budgets: Sequence[int]) -> list[tuple[Place, ...]]:
     """Sets of trajectories to vote with: the budgets under both splits, and where one may end early."""
     found: dict[frozenset[Place], tuple[Place, ...]] = {}
-    for split, budget in product(get_args(Split), budgets):
+    for split, budget in product(SPLITS, budgets):
         way = replace(panel, split=split)
         places = way.places(budget)
         for end in way.stages(places):

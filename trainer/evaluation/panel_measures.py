@@ -9,10 +9,10 @@ import numpy as np
 
 from latent.answers import same_answer
 from latent.familiarity import Familiarity
-from latent.panel import Panel, Place, as_cast, panel_tally
+from latent.panel import SPLITS, Panel, Place, as_cast, panel_tally
 from latent.trajectory import DETERMINISTIC, Trajectory
 from latent.votes import Tally, tally
-from trainer.evaluation.panel_times import SPLITS, Times
+from trainer.evaluation.panel_times import Times
 from trainer.evaluation.statistics import (
     RESAMPLES,
     Floats,

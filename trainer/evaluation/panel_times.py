@@ -7,25 +7,20 @@ saves time. One question alone takes about as long with one lane as with 16.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
 
 from latent.lanes import Prefix
-from latent.panel import Place, Split
+from latent.panel import SPLITS, Place, Split
 from latent.reasoner_panel import ReasonerPanel
 from latent.rollout import Ask, rollout
 from trainer.runs.progress import Progress
 
-__all__ = ["SPLITS", "Batch", "Times", "times_alone", "times_together"]
-
-SPLITS: tuple[Split, ...] = get_args(Split)
+__all__ = ["Batch", "Times", "times_alone", "times_together"]
 
 _BATCH = 100  # questions
 _MAX_SECONDS = 60.0  # for the questions that are asked alone
 
-
-Times = dict[
-    Split, float
-]  # processor seconds of a question under each split, of several their mean
+# Processor seconds of a question under each split, of several their mean.
+Times = dict[Split, float]
 
 
 @dataclass

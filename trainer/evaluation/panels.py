@@ -19,14 +19,14 @@ from latent.answers import show_answer
 from latent.errors import FormatError, InputError
 from latent.files import write_json
 from latent.noise import derive_seed
-from latent.panel import Place
+from latent.panel import SPLITS, Place
 from latent.reasoner_panel import ReasonerPanel
 from latent.rollout import Ask, rollout
 from latent.trajectory import DETERMINISTIC, Trajectory
 from trainer.data.sources import Malformed, Placed, load_dataset
 from trainer.evaluation.config import EvaluationConfig
 from trainer.evaluation.panel_measures import Asked, summarise_panel, vote_in_stages
-from trainer.evaluation.panel_times import SPLITS, Times, times_alone, times_together
+from trainer.evaluation.panel_times import Times, times_alone, times_together
 from trainer.evaluation.records import EvaluationFolder, first_error
 from trainer.runs.output_folder import claimed
 from trainer.runs.progress import Progress
