@@ -76,6 +76,10 @@ class Calculator:
         kinds[token_of["="]], kinds[token_of["."]] = _EQUALS, _POINT
         self._kinds, self._values = kinds.to(device), values.double().to(device)
         self._digit_ids = torch.tensor([token_of[d] for d in _DIGITS]).to(device)
+        # All signs that equations are written in, and the end of a line: (A,).
+        self.sign_ids = torch.tensor([token_of[sign] for sign in dict.fromkeys(_EXAMPLE)]).to(
+            device
+        )
         self._minus, self._point, self._newline = token_of["-"], token_of["."], token_of["\n"]
 
     def read(self, state: Registers, tokens: Tensor) -> Registers:

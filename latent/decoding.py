@@ -77,7 +77,8 @@ class Texts:
         self._is_ended = torch.zeros(total, dtype=torch.bool, device=device)
         self._is_done = torch.zeros(total, dtype=torch.bool, device=device)
         self.rows = torch.arange(total, device=device)  # (n,) those that still run
-        self.equations = Registers.idle(total, device) if format.calculator else None
+        is_calculated = format.calculator and not format.is_latent  # of thoughts: see thinking.py
+        self.equations = Registers.idle(total, device) if is_calculated else None
 
     @property
     def starts(self) -> torch.Tensor:

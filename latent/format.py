@@ -133,7 +133,10 @@ class ReasonerFormat:
                 is_text and self.max_reasoning_tokens < 1,
                 "a cot reasoner needs max_reasoning_tokens",
             ),
-            (self.calculator and not is_text, "only a cot reasoner has a calculator"),
+            (
+                self.calculator and not is_text and self.projection is None,
+                "calculator needs a cot reasoner, or a codi with a projection and spelled thoughts",
+            ),
             (not is_text and None in (self.start_id, self.end_id), "start_id or end_id is missing"),
             (self.kind != "codi" and self.projection is not None, "only codi has a projection"),
             (

@@ -1,10 +1,15 @@
-"""The thought loop of inference: feed back f(h) + z, K times, then <end_latent>."""
+"""The thought loop of inference: feed back f(h) + z, K times, then <end_latent>.
+
+With a calculator, the context of a thought that stands in a result is the embedding of its sign in
+place of f(h) (spelled_equations.py). It is perturbed like the others.
+"""
 
 from dataclasses import dataclass
 
 import torch
 
 from latent.batch import LaneBatch
+from latent.spelled_equations import SpelledEquations
 
 __all__ = ["Thoughts", "think"]
 
@@ -37,11 +42,16 @@ def think(
     is_sampled = batch.is_sampled[:, None]
     contexts, perturbations, states = [], [], []
     hidden = batch.first_hidden
+    equations: SpelledEquations | None = None
+    if reasoner.format.calculator:
+        equations = SpelledEquations(reasoner.calculator, reasoner.embed, len(hidden))
     for k in range(count):
         masks = batch.masks(step=k)
         if keep_states:
             states.append(hidden)
         context = reasoner.feedback(hidden, masks)  # (T, D), before z is added
+        if equations is not None:
+            context = equations.correct(context)
         if k < perturbed:
             drawn = sampler.perturb(context.to(dtype), epsilon[k])
             z = torch.where(is_sampled, drawn, torch.zeros_like(drawn)).to(context.dtype)
@@ -51,6 +61,8 @@ def think(
         if keep:
             contexts.append(context)
             perturbations.append(z)
+        if equations is not None:
+            equations.read(thought)
         hidden = reasoner.step(thought, batch.cache, k, masks)
     final = hidden
     for slot, token in enumerate((reasoner.format.end_id or 0, *reasoner.format.after_end_ids)):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AutoModelForCausalLM
 
+from latent.calculator import Registers
 from latent.dropout import find_layers
 from latent.noise import LaneNoise, Site
 from latent.reasoner import Reasoner
@@ -84,6 +85,8 @@ class Oracle:
             if self.dropout and "projection" in self.sites:
                 hidden = hidden * self._keep(noise.uniform(k, Site.PROJECTION, len(hidden))[0, 0])
             context = self.reasoner._feedback(hidden)
+            if format.calculator:
+                context = self._calculated(context, inputs[len(inputs) - k :])
             epsilon = noise.normal(format.thoughts, len(context))[k, 0].to(context.dtype)
             z = sampler.perturb(context, epsilon) if index >= 0 else torch.zeros_like(context)
             found.contexts.append(context)
@@ -96,6 +99,22 @@ class Oracle:
                 self.masks.append(None)
         self._generate(found, inputs, sampler, noise, index)
         return found
+
+    def _calculated(self, context: torch.Tensor, before: list[torch.Tensor]) -> torch.Tensor:
+        """Read all thoughts from the first; if a result is due, give the embedding of its sign."""
+        calculator = self.reasoner.calculator
+        state = Registers.idle(1, context.device)
+        for thought in before:
+            state = calculator.read(state, self._nearest(thought))
+        chosen = self._nearest(context)
+        corrected = calculator.correct(state, chosen)
+        is_kept = not calculator.due(state)[0].item() and corrected.item() == chosen.item()
+        return context if is_kept else self._embed(int(corrected))
+
+    def _nearest(self, thought: torch.Tensor) -> torch.Tensor:
+        """The sign whose embedding is nearest: (1,)."""
+        ids = self.reasoner.calculator.sign_ids
+        return ids[(self._embed(ids) - thought).norm(dim=-1).argmin()][None]
 
     def _generate(
         self,
@@ -135,8 +154,8 @@ class Oracle:
             return len(found.tokens) >= format.free_tokens + len(format.answer_prefix_ids)
         return len(found.tokens) - found.answer_start >= format.max_answer_tokens
 
-    def _embed(self, token: int | None) -> torch.Tensor:
-        return self.model.get_input_embeddings()(torch.tensor(token))
+    def _embed(self, token: int | torch.Tensor | None) -> torch.Tensor:
+        return self.model.get_input_embeddings()(torch.as_tensor(token))
 
     def _forward(self, inputs: list[torch.Tensor]) -> torch.Tensor:
         states = self.model.base_model(inputs_embeds=torch.stack(inputs)[None], use_cache=False)

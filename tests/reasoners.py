@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -163,4 +164,27 @@ def make_counting_reasoner(
         quiet = torch.ones(len(head), dtype=torch.bool)
         quiet[digits] = False
         head[quiet] *= 0.1
+    return reasoner
+
+
+SIGNS = "123456789+-=\n"
+
+
+class SpellingProjection(nn.Module):
+    """Feedback that spells: each state becomes the embedding of one sign."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        super().__init__()
+        self.rows = rows  # (A, D) embeddings of SIGNS
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Choose by the state's first numbers: (…, D) → (…, D)."""
+        return self.rows[hidden[..., : len(SIGNS)].argmax(-1)]
+
+
+def make_spelling_reasoner(architecture: str = "llama", **changes: Any) -> Reasoner:
+    """Make a random CODI whose 24 thoughts are signs of equations."""
+    reasoner = make_reasoner("codi", architecture, **{"thoughts": 24, **changes})
+    ids = [tokenizer().encode(sign, add_special_tokens=False)[0] for sign in SIGNS]
+    reasoner._feedback = SpellingProjection(reasoner.embed(torch.tensor(ids)))
     return reasoner

@@ -40,9 +40,14 @@ def batch_of(reasoner: Reasoner, spec: str) -> LaneBatch:
 
 
 @pytest.mark.parametrize("spec", ["gts", "gaussian", "dropout:0.2"])
-@pytest.mark.parametrize(("kind", "architecture"), [("coconut", "gpt2"), ("codi", "llama")])
-def test_thoughts_and_answer_tokens_need_no_host(kind: str, architecture: str, spec: str) -> None:
-    reasoner = on_meta(kind, architecture)
+@pytest.mark.parametrize(
+    ("kind", "architecture", "calculator"),
+    [("coconut", "gpt2", False), ("codi", "llama", False), ("codi", "llama", True)],
+)
+def test_thoughts_and_answer_tokens_need_no_host(
+    kind: str, architecture: str, calculator: bool, spec: str
+) -> None:
+    reasoner = on_meta(kind, architecture, calculator=calculator)
     batch = batch_of(reasoner, spec)
     hidden = think(batch, keep=True).hidden
     texts = Texts(reasoner.format, len(hidden), hidden.device)

@@ -7,7 +7,7 @@ from latent.format import PromptFormat
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, rollout
 from tests.oracle import Oracle
-from tests.reasoners import CONFIGS, QUESTIONS, make_reasoner
+from tests.reasoners import CONFIGS, QUESTIONS, make_reasoner, make_spelling_reasoner
 from tests.samplers import make_sampler
 
 LATENT_SAMPLERS = (
@@ -53,6 +53,12 @@ def compare(reasoner: Reasoner, spec: str, tolerance: float) -> set[tuple[int, .
 def test_lanes_match_the_oracle_in_float64(architecture: str, kind: str, spec: str) -> None:
     seen = compare(make_reasoner(kind, architecture), spec, tolerance=1e-8)
     assert len(seen) > (3 if spec == "deterministic" else 6), "one repeated token proves nothing"
+
+
+@pytest.mark.parametrize("spec", ["dropout:0.3", "gaussian:0.2"])
+def test_lanes_that_calculate_match_the_oracle_in_float64(spec: str) -> None:
+    plain, calculating = (make_spelling_reasoner(calculator=each) for each in (False, True))
+    assert compare(plain, spec, tolerance=1e-8) != compare(calculating, spec, tolerance=1e-8)
 
 
 @pytest.mark.parametrize("spec", ["deterministic", "dropout:0.3", "gts"])

@@ -147,6 +147,6 @@ def test_a_tokenizer_that_joins_digits_is_refused() -> None:
         Calculator(Pairs(), 128, CPU)
 
 
-def test_only_text_reasoners_have_a_calculator() -> None:
-    with pytest.raises(FormatError, match="only a cot reasoner has a calculator"):
+def test_a_reasoner_without_text_or_projection_has_no_calculator() -> None:
+    with pytest.raises(FormatError, match="calculator needs a cot reasoner, or a codi with"):
         make_reasoner("coconut", calculator=True)

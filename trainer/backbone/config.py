@@ -165,8 +165,10 @@ class BackboneConfig(Settings):
             ),
             (
                 "calculator",
-                not self.calculator or (self.recipe == "cot" and self.bare_steps),
-                "off unless the recipe is cot with bare_steps",
+                not self.calculator
+                or self.spelled_thoughts
+                or (self.recipe == "cot" and self.bare_steps),
+                "off unless the recipe is cot with bare_steps, or codi with spelled_thoughts",
             ),
             (
                 "distractors",

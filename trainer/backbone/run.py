@@ -146,10 +146,16 @@ class BackboneRun:
                 self.model,
                 corpus,
                 lambda examples: self.recipe.examination(stage, examples),
-                self.feedback,
+                self._make_feedback,
                 ablation,
                 self.recipe.exact_forced if self.recipe.stages[stage].is_forced else None,
             )
+
+    def _make_feedback(self, rows: int) -> Feedback:
+        """What a batch feeds back: the identity, or a projection, perhaps with a calculator."""
+        if self.spelling is None:
+            return self.feedback
+        return self.spelling.feedback(self.feedback, self.model.get_input_embeddings(), rows)
 
     def _initialise(self) -> PreTrainedTokenizerFast:
         """Create the model, its other modules and the optimizer; return the tokenizer."""
@@ -167,9 +173,13 @@ class BackboneRun:
         self._modules = nn.ModuleDict({"model": self.model})
         self.projection: ProjectionMLP | None = None
         self.feedback: Feedback = identity
+        self.calculator: Calculator | None = None
+        if config.calculator:
+            rows = self.model.config.vocab_size
+            self.calculator = Calculator(tokenizer, rows, torch.device("cpu"))
         self.spelling: Spelling | None = None
         if config.spelled_thoughts:
-            self.spelling = Spelling(tokenizer, config.codi_thoughts)
+            self.spelling = Spelling(tokenizer, config.codi_thoughts, self.calculator)
         if config.recipe == "codi":
             self.projection = self._first_projection()
             self.feedback = self._modules["projection"] = self.projection
@@ -195,12 +205,10 @@ class BackboneRun:
 
     def _encoding(self) -> Encoding:
         """How this decoder reads problems."""
-        calculator: Calculator | None = None
-        if self.config.calculator:
-            rows = self.model.config.vocab_size
-            calculator = Calculator(self.tokenizer, rows, torch.device("cpu"))
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        return Encoding(self.tokenizer, self.layout, self.eos, positions, calculator, self.spelling)
+        return Encoding(
+            self.tokenizer, self.layout, self.eos, positions, self.calculator, self.spelling
+        )
 
     def _planned_seconds(self) -> float:
         """Time that all stages would take, from a few steps of each; then start from new weights."""

@@ -17,6 +17,8 @@ from transformers import DynamicCache, PreTrainedModel
 from trainer.data.corpus import IGNORED, Batch, Corpus, Example
 
 Feedback = Callable[[Tensor], Tensor]
+# Makes the feedback of a batch from its number of rows: it may keep what the rows have thought.
+MakeFeedback = Callable[[int], Feedback]
 # Whether greedy decoding would be right, given tokens or codes in place of the thoughts: (B,).
 ExactForced = Callable[[PreTrainedModel, Batch, Sequence[Example]], Tensor]
 
@@ -97,6 +99,16 @@ def think_forced(model: PreTrainedModel, batch: Batch, forced: Tensor) -> Thinki
     return Thinking(read_out(model, states[:, -batch.inputs.shape[1] :]), thoughts)
 
 
+def forced_states(model: PreTrainedModel, prompt: Tensor, forced: Tensor) -> Tensor:
+    """Hidden states from which the thoughts are made, with embeddings (B, K, D) fed in their places."""
+    embed = model.get_input_embeddings()
+    parts = (embed(prompt), forced[:, :-1])
+    states: Tensor = model.base_model(
+        inputs_embeds=torch.cat(parts, dim=1), use_cache=False
+    ).last_hidden_state
+    return states[:, prompt.shape[1] - 1 :]  # (B, K, D)
+
+
 def read_out(model: PreTrainedModel, states: Tensor) -> Tensor:
     """Logits of hidden states."""
     head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
@@ -119,10 +131,15 @@ def is_exact(logits: Tensor, labels: Tensor) -> Tensor:
     return ((logits.argmax(-1) == labels) | (labels == IGNORED)).all(-1)
 
 
-ABLATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+ABLATIONS: dict[str, Feedback] = {
     "zeroed": torch.zeros_like,
     "swapped": lambda thought: thought.roll(1, dims=0),  # no change in a batch of one
 }
+
+
+def altered(feedback: Feedback, alter: Feedback | None) -> Feedback:
+    """A feedback with every thought altered."""
+    return feedback if alter is None else lambda state: alter(feedback(state))
 
 
 @dataclass(frozen=True)
@@ -145,7 +162,7 @@ def examine(
     model: PreTrainedModel,
     corpus: Corpus,
     lay_out: Callable[[Sequence[Example]], Batch],
-    feedback: Feedback,
+    make_feedback: MakeFeedback,
     ablation: str | None = None,
     forced: ExactForced | None = None,
 ) -> Examination:
@@ -155,7 +172,6 @@ def examine(
     every thought must predict what it stands for as well.
     """
     alter = ABLATIONS[ablation] if ablation else None
-    altered = (lambda state: alter(feedback(state))) if alter else feedback
     was_training = model.training
     model.train(False)
     right: defaultdict[int, list[bool]] = defaultdict(list)
@@ -165,7 +181,8 @@ def examine(
     for examples in batches:
         batch = lay_out(examples)
         if forced is None:
-            exact = is_exact(think(model, batch, altered), batch.labels)
+            feedback = altered(make_feedback(len(examples)), alter)
+            exact = is_exact(think(model, batch, feedback), batch.labels)
         else:
             exact = forced(model, batch, examples)
         for example, hit in zip(examples, exact.tolist(), strict=True):

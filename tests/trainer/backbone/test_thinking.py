@@ -80,7 +80,7 @@ def test_thoughts_are_swapped_only_where_there_is_another_question_of_the_same_l
             prompts = [(*e.question, START) for e in group]
             return make_batch(prompts, [e.answer for e in group], END, 2)
 
-        return examine(model, Corpus(examples), lay_out, identity, "swapped").problems
+        return examine(model, Corpus(examples), lay_out, lambda _: identity, "swapped").problems
 
     assert swapped([*EXAMPLES, alone]) == 2
     assert swapped([alone]) == 1
