@@ -111,9 +111,11 @@ class Problems:
         return self.train.draw(self._config.batch, rng)
 
     def write(self, out: Path) -> None:
-        """Write held-out.jsonl and drawn.jsonl, if the run holds out or draws problems."""
-        if self._config.validation == HELD_OUT:  # to calibrate on, and to choose by
+        """Write the problems that the run holds out and draws, for other commands to use."""
+        if self._config.validation == HELD_OUT:  # to choose by
             _write_rows(out / "held-out.jsonl", self.mixture.held_out())
+            if self._config.redraw_numbers:  # to calibrate on
+                _write_rows(out / "held-out-drawn.jsonl", self.mixture.held_out_drawn())
         if self._config.redraw_numbers and self._config.recipe != "cot":  # to train a sampler on
             rows = self.mixture.drawn(_DRAWN_PROBLEMS)
             pairs = zip(rows, self._encoding.encode(rows), strict=True)

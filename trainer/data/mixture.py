@@ -116,17 +116,31 @@ class Mixture:
 
     def held_out(self, limit: int | None = None) -> list[Row]:
         """Held-out problems with their published numbers; the first ones mix the sources by weight."""
+        return [template.original() for template in self._held_out()[:limit]]
+
+    def held_out_drawn(self) -> list[Row]:
+        """Held-out problems with numbers drawn anew, in the same order, twice each.
+
+        Once as they are, once with a statement that does not matter: questions that people ask are
+        harder than those of training sets, and a confidence fitted on the latter is too high.
+        """
+        rng = random.Random(f"{self._seed}/{HELD_OUT}")
+        plain, spoilt = ([template.draw(rng) for template in self._held_out()] for _ in range(2))
+        pairs = zip(plain, add_distractors(spoilt, 1.0, rng), strict=True)
+        return [row for pair in pairs for row in pair]
+
+    def _held_out(self) -> list[Drawable]:
         rng = random.Random(HELD_OUT)
-        placed: list[tuple[float, Row]] = []
+        placed: list[tuple[float, Drawable]] = []
         for source in self.sources:
-            rows = [template.original() for template in source.held_out]
-            rng.shuffle(rows)
+            templates = list(source.held_out)
+            rng.shuffle(templates)
             share = source.weight or source.size
-            placed += [((number + 0.5) / share, row) for number, row in enumerate(rows)]
+            placed += [((number + 0.5) / share, each) for number, each in enumerate(templates)]
         if not placed:
             raise InputError("the data is too small to hold out a part of it", param="validation")
         placed.sort(key=lambda each: each[0])
-        return [row for _, row in placed[:limit]]
+        return [template for _, template in placed]
 
     def drawn(self, limit: int) -> list[Row]:
         """Problems as a training draws them, of a pool of their own, in a mixed order."""

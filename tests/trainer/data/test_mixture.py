@@ -150,3 +150,23 @@ def test_the_first_held_out_problems_mix_the_sources_by_weight() -> None:
     assert Counter(first) == {"few": 15, "many": 5}
     assert len({row.question for row in mixture.held_out()}) == 530
     assert mixture.held_out(20) == mixture.held_out()[:20]
+
+
+def test_held_out_problems_are_drawn_twice_once_with_a_statement_that_does_not_matter(
+    tmp_path: Path,
+) -> None:
+    letters = "abcdefghijklmnopqrst"
+    texts = [
+        f"Tom has 30 {first}{second}. He finds 25 more. How many has he?"
+        for first in letters
+        for second in letters
+    ]
+    mixture = load_mixture([_file(tmp_path, *texts)], redraw=True, hold_out=True)
+    published, drawn = mixture.held_out(), mixture.held_out_drawn()
+    assert drawn == mixture.held_out_drawn()
+    plain, spoilt = drawn[::2], drawn[1::2]
+    assert [masked(row.question) for row in plain] == [masked(row.question) for row in published]
+    assert all(len(row.question.split(". ")) == 3 for row in plain)
+    assert sum(len(row.question.split(". ")) == 4 for row in spoilt) >= len(spoilt) - 2
+    assert {len(row.steps) for row in drawn} == {1}
+    assert len({row.answer for row in drawn}) > 5
