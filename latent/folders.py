@@ -46,6 +46,7 @@ class SamplerCard:
     # Of σ for gts@auto, each by the first trajectory index that it holds for.
     scales: dict[str, float] = field(default_factory=dict)
     log_std_floor: float = LOG_STD_FLOOR
+    directions: int = 0  # of the thoughts, along which it perturbs; 0: every number of a thought
 
     @property
     def schedule(self) -> dict[int, float]:
@@ -103,6 +104,8 @@ def read_sampler_card(folder: Path) -> SamplerCard:
         floor = card.log_std_floor
         if type(floor) not in (int, float) or not -100 <= floor <= 10:
             raise TypeError("log_std_floor must be a number from -100 to 10")
+        if type(card.directions) is not int or not 0 <= card.directions <= card.width:
+            raise TypeError("directions must be a whole number from 0 to width")
     except (AttributeError, KeyError, TypeError) as error:
         raise FormatError(f"{folder / 'sampler.json'} is not a sampler card: {error}") from error
     if version != 1 or card.kind != "gts":

@@ -8,6 +8,10 @@ Choices where the paper is ambiguous:
 2. The last layer of each head starts at zero, so an untrained sampler is StandardG (μ = 0, σ = 1);
    `log_std_bias` starts it at another scale. The paper's floor of log σ, −2, is a default: thoughts
    of a pretrained decoder may be as small as its embeddings (0.1), and σ must be smaller still.
+
+Beyond the paper: with `directions` the Gaussian is diagonal along the principal directions of the
+reasoner's thoughts instead of along their numbers. Where thoughts differ in few directions of many
+dimensions, noise in all dimensions is either too small to change a thought or drowns it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,28 +61,44 @@ class Sampler:
 
 
 class GaussianThoughtSampler(nn.Module):
-    """A context-dependent diagonal Gaussian over perturbations: two heads, 4D² + 4D parameters."""
+    """A context-dependent Gaussian over perturbations: two heads, 4D² + 4D parameters.
+
+    It is diagonal in the D numbers of a thought, or, with `directions` = R > 0, in R coordinates u of
+    which z = u · directions; then the heads put out R numbers each.
+    """
+
+    directions: torch.Tensor | None  # (R, D): orthogonal rows, as long as the thoughts' spread
 
     def __init__(
-        self, width: int, *, log_std_bias: float = 0.0, log_std_floor: float = LOG_STD_FLOOR
+        self,
+        width: int,
+        *,
+        log_std_bias: float = 0.0,
+        log_std_floor: float = LOG_STD_FLOOR,
+        directions: int = 0,
     ) -> None:
         super().__init__()
         self.width, self.log_std_floor = width, log_std_floor
-        self.mean = _head(width, 0.0)
-        self.log_std = _head(width, log_std_bias)
+        self.mean = _head(width, directions or width, 0.0)
+        self.log_std = _head(width, directions or width, log_std_bias)
+        self.register_buffer("directions", torch.eye(directions, width) if directions else None)
 
     def forward(self, context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute μ and log σ, each (…, D)."""
+        """Compute μ and log σ, each (…, D) or (…, R)."""
         return self.mean(context), self.log_std(context).clamp(min=self.log_std_floor)
 
     def sample(self, context: torch.Tensor, epsilon: torch.Tensor) -> torch.Tensor:
-        """Draw z = μ + σ ⊙ ε: (…, D)."""
+        """Draw z = μ + σ ⊙ ε, or (μ + σ ⊙ ε) · directions with the first R of ε: (…, D)."""
         mean, log_std = self(context)
-        return torch.as_tensor(mean + log_std.exp() * epsilon)
+        drawn = mean + log_std.exp() * epsilon[..., : mean.shape[-1]]
+        return torch.as_tensor(drawn if self.directions is None else drawn @ self.directions)
 
     def log_prob(self, context: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """Log-density of z, mean over dimensions: (…,)."""
+        """Log-density of z (of its coordinates u), mean over dimensions: (…,)."""
         mean, log_std = self(context)
+        if self.directions is not None:
+            lengths = self.directions.square().sum(-1)  # (R,), squared
+            z = z @ self.directions.T / lengths  # u: (…, R)
         scaled = (z - mean) / log_std.exp()
         return torch.as_tensor((-0.5 * scaled.square() - log_std - _HALF_LOG_2PI).mean(-1))
 
@@ -122,8 +142,8 @@ def scale_at(schedule: Mapping[int, float], index: int) -> float:
     return schedule[max((start for start in schedule if start <= index), default=min(schedule))]
 
 
-def _head(width: int, bias: float) -> nn.Sequential:
-    first, last = nn.Linear(width, width), nn.Linear(width, width)
+def _head(width: int, outputs: int, bias: float) -> nn.Sequential:
+    first, last = nn.Linear(width, width), nn.Linear(width, outputs)
     nn.init.zeros_(last.weight)
     nn.init.constant_(last.bias, bias)
     return nn.Sequential(first, nn.SiLU(), last)

@@ -304,7 +304,9 @@ def load_sampler(reasoner: Reasoner, spec: SamplerSpec, folder: Path | None = No
             param="sampler",
         )
     with torch.device("meta"):
-        heads = GaussianThoughtSampler(card.width, log_std_floor=card.log_std_floor)
+        heads = GaussianThoughtSampler(
+            card.width, log_std_floor=card.log_std_floor, directions=card.directions
+        )
     load_strictly(heads, folder / "sampler.safetensors", reasoner.compute_dtype)
     return LearnedSampler(spec, heads.to(reasoner.device).requires_grad_(False), card.schedule)
 

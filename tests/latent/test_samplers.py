@@ -47,6 +47,37 @@ def test_the_log_standard_deviation_is_clamped_from_below() -> None:
     assert float(low(torch.randn(2, 8))[1].detach().min()) == -4.0
 
 
+def _along_two_directions() -> GaussianThoughtSampler:
+    torch.manual_seed(3)
+    heads = GaussianThoughtSampler(8, directions=2).double()
+    for head in (heads.mean, heads.log_std):
+        torch.nn.init.normal_(head[-1].weight, std=0.1)
+    assert heads.directions is not None
+    heads.directions.copy_(torch.tensor([[0, 3, 0, 0, 0, 0, 0, 0], [0.6, 0, 0.8, 0, 0, 0, 0, 0]]))
+    return heads
+
+
+def test_with_directions_only_they_are_perturbed_in_units_of_their_length() -> None:
+    heads = _along_two_directions()
+    context, epsilon = torch.randn(5, 8).double(), torch.randn(5, 8).double()
+    mean, log_std = heads(context)
+    assert mean.shape == log_std.shape == (5, 2)
+    u = mean + log_std.exp() * epsilon[:, :2]
+    z = heads.sample(context, epsilon)
+    torch.testing.assert_close(z[:, 1], 3 * u[:, 0])
+    torch.testing.assert_close(z[:, [0, 2]], u[:, 1:] * torch.tensor([0.6, 0.8]).double())
+    assert not z[:, 3:].any()
+
+
+def test_with_directions_the_density_is_that_of_the_coordinates() -> None:
+    heads = _along_two_directions()
+    context, epsilon = torch.randn(6, 8).double(), torch.randn(6, 8).double()
+    _, log_std = heads(context)
+    drawn = epsilon[:, :2]
+    expected = (-0.5 * drawn.square() - log_std - 0.5 * math.log(2 * math.pi)).mean(-1)
+    torch.testing.assert_close(heads.log_prob(context, heads.sample(context, epsilon)), expected)
+
+
 def test_gaussian_scales_the_noise_and_nothing_else() -> None:
     context, epsilon = torch.randn(2, 8), torch.randn(2, 8)
     sampler = Sampler(SamplerSpec.parse("gaussian:0.25"))

@@ -59,6 +59,13 @@ class SamplerConfig(Settings):
     log_std_floor: Annotated[
         float, Interval(ge=-20, lt=5), Doc("Lowest log σ; lower it for small thoughts.")
     ] = LOG_STD_FLOOR
+    directions: Annotated[
+        int,
+        Ge(0),
+        Doc(
+            "Perturb along so many principal directions of the thoughts; 0: along every dimension."
+        ),
+    ] = 0
     # Optimisation
     lr: Annotated[float, Interval(gt=0, le=1), Doc("Peak learning rate of Adam.")] = 1e-4
     warmup: Annotated[int, Ge(0), Doc("Steps of linear warm-up.")] = 100

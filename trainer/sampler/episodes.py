@@ -59,9 +59,12 @@ class Environment(Protocol):
     @property
     def fingerprint(self) -> str: ...
     def new_heads(
-        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR
+        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR, directions: int = 0
     ) -> GaussianThoughtSampler:
         """Create an untrained sampler of the right width, dtype and device."""
+
+    def contexts(self, questions: Sequence[Question]) -> torch.Tensor:
+        """Contexts of the unperturbed trajectory of each question: (R, K, D)."""
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
         """Draw `lanes` trajectories of each question under the heads."""
@@ -98,12 +101,22 @@ class ReasonerEnvironment:
         return self._reasoner.fingerprint
 
     def new_heads(
-        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR
+        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR, directions: int = 0
     ) -> GaussianThoughtSampler:
         heads = GaussianThoughtSampler(
-            self._reasoner.width, log_std_bias=log_std_bias, log_std_floor=log_std_floor
+            self._reasoner.width,
+            log_std_bias=log_std_bias,
+            log_std_floor=log_std_floor,
+            directions=directions,
         )
         return heads.to(self._reasoner.device, self._reasoner.compute_dtype)
+
+    def contexts(self, questions: Sequence[Question]) -> torch.Tensor:
+        asks = [Ask(self._prompt(question), 0, (DETERMINISTIC,)) for question in questions]
+        unperturbed = Sampler(SamplerSpec("deterministic"))
+        done = rollout(self._reasoner, unperturbed, asks, keep_thoughts=True)
+        kept = [each.contexts for each in done if each.contexts is not None]
+        return torch.cat(kept).to(self._reasoner.compute_dtype)
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
         asks = [Ask(self._prompt(draw.question), draw.seed, tuple(range(lanes))) for draw in draws]

@@ -45,9 +45,11 @@ from trainer.sampler.objective import Policy, learning_rate, update
 from trainer.sampler.rewards import Scores, is_uniform, score
 from trainer.sampler.validation import Validation, best_of, describe, stop_reason, validate
 
-__all__ = ["TrainingResult", "train"]
+__all__ = ["TrainingResult", "principal_directions", "train"]
 
 _SHOWN_EVERY = 10
+_DIRECTION_QUESTIONS = 256  # whose thoughts tell the principal directions
+_SMALLEST_SPREAD = 1e-4  # relative to the largest; below it a direction is rounding
 _SHOWN = ("reward", "mean@1", "pass@N", "uniform_share", "confidence", "kl", "entropy")
 
 
@@ -97,7 +99,7 @@ def train(
         "validation": digest(validation),
     }
     folder = CheckpointFolder(out, "sampler", identity)
-    state = _new_state(environment, config)
+    state = _new_state(environment, config, questions)
     if (out / "sampler.json").exists() and not folder.exists:
         raise InputError(
             f"{out} holds a sampler but no checkpoint of it; choose another --out", param="out"
@@ -189,15 +191,35 @@ class _Recorder:
         self._folder.save(Checkpoint(state.step, self._log.sync(), tensors, values))
 
 
-def _new_state(environment: Environment, config: SamplerConfig) -> _State:
+def _new_state(
+    environment: Environment, config: SamplerConfig, questions: Sequence[Question]
+) -> _State:
+    start = (config.log_std_bias, config.log_std_floor, config.directions)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "heads"))
-        heads = environment.new_heads(config.log_std_bias, config.log_std_floor)
-    reference = environment.new_heads(config.log_std_bias, config.log_std_floor)
+        heads = environment.new_heads(*start)
+    if heads.directions is not None:
+        contexts = environment.contexts(questions[:_DIRECTION_QUESTIONS])
+        heads.directions.copy_(principal_directions(contexts, config.directions))
+    reference = environment.new_heads(*start)
     reference.requires_grad_(False)
     reference.load_state_dict(heads.state_dict())
     optimizer = torch.optim.Adam(heads.parameters(), lr=config.lr)
     return _State(Policy(heads, reference, optimizer), best=_copied(heads))
+
+
+def principal_directions(contexts: torch.Tensor, count: int) -> torch.Tensor:
+    """The directions in which contexts (…, D) differ most, each as long as their spread: (R, D)."""
+    flat = contexts.flatten(0, -2).double()
+    covariance = torch.cov(flat.T, correction=0)  # (D, D)
+    variances, vectors = torch.linalg.eigh(covariance)  # ascending
+    spread = variances[-count:].clamp(min=0).sqrt().flip(0)  # (R,)
+    if not spread[-1] > _SMALLEST_SPREAD * spread[0]:
+        raise InputError(
+            f"the thoughts differ in fewer than {count} directions; give fewer", param="directions"
+        )
+    directions: torch.Tensor = (vectors[:, -count:].flip(1) * spread).T
+    return directions.to(contexts.dtype)
 
 
 def _restore(state: _State, saved: Checkpoint) -> None:

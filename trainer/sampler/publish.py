@@ -42,12 +42,13 @@ def publish(
     out: Path,
 ) -> None:
     """Write sampler, plots and model card into the run's folder."""
-    heads = environment.new_heads(0.0)
+    heads = environment.new_heads(0.0, directions=config.directions)
     heads.load_state_dict(result.weights)
     card = SamplerCard(
         kind="gts",
         width=heads.width,
         log_std_floor=config.log_std_floor,
+        directions=config.directions,
         reasoner_fingerprint=environment.fingerprint,
         training={
             "reasoner": environment.name,
@@ -78,6 +79,11 @@ def model_card(
     ours = {name: value for name, value in config.to_json().items() if value != paper[name]}
     changed = ", ".join(f"`{name}` = {value}" for name, value in ours.items()) or "nothing"
     budget, k = config.validation_budget, config.k
+    space = (
+        f"{config.directions} principal directions of the thoughts"
+        if config.directions
+        else ("the numbers of a thought")
+    )
     objective = f"pass@{k}" if config.objective == "pass@k" else "the mean reward"
     return f"""# GTS sampler for {reasoner}
 
@@ -104,7 +110,7 @@ these figures flatter it: judge it by a test split.
 
 ## Limits
 It was rewarded for right answers on data like the above, and knows nothing of other tasks. Its
-density is a diagonal Gaussian. It is bound to the reasoner's weights by their fingerprint.
+density is a Gaussian, diagonal in {space}. It is bound to the reasoner's weights by their fingerprint.
 """
 
 

@@ -110,6 +110,7 @@ class _Functional:
     def __init__(self, heads: GaussianThoughtSampler, tensors: dict[str, torch.Tensor]) -> None:
         self._heads = heads
         self._tensors = tensors
+        self.directions = heads.directions
 
     def __call__(self, contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.func.functional_call(self._heads, self._tensors, (contexts,))

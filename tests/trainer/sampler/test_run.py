@@ -15,6 +15,7 @@ from tests.reasoners import gpt2_config, make_reasoner, random_model, reasoner_f
 from tests.trainer.sampler.toys import toy_questions
 from trainer.data.questions import Question, draws_of, load_questions
 from trainer.sampler.episodes import ReasonerEnvironment
+from trainer.sampler.loop import principal_directions
 
 SMALL = [
     "steps=2",
@@ -198,3 +199,44 @@ def test_episodes_hold_only_the_perturbed_thoughts():
     draws = draws_of(toy_questions(2, [1]), 0, 2, seed=0)
     episodes = environment.sample(heads, draws, 4)
     assert episodes.contexts.shape == episodes.perturbations.shape == (2, 4, 2, 32)
+
+
+def test_a_sampler_along_principal_directions_trains_and_loads(model, data, tmp_path):
+    import torch
+
+    out = tmp_path / "out"
+    result = run(model, data, out, "directions=3")
+    assert result.exit_code == 0, result.output
+    reasoner = load_reasoner(model)
+    sampler = load_sampler(reasoner, SamplerSpec("gts"), out)
+    rows = sampler.heads.directions
+    assert rows.shape == (3, 32)
+    crossed = rows @ rows.T
+    torch.testing.assert_close(crossed, torch.diag(crossed.diag()), atol=1e-4, rtol=0)
+    assert "3 principal directions" in (out / "README.md").read_text()
+    solved = reasoner.solve("What is 4 and 4?", budget=4, sampler=sampler)
+    assert len(solved.trajectories) == 4
+
+
+def test_directions_of_a_sampler_card_are_checked(model, finished, tmp_path):
+    out = shutil.copytree(finished[0], tmp_path / "copy")
+    card = json.loads((out / "sampler.json").read_text())
+    for wrong in (-1, 33, 2.5, True):
+        (out / "sampler.json").write_text(json.dumps({**card, "directions": wrong}))
+        with pytest.raises(FormatError, match="directions"):
+            read_sampler_card(out)
+
+
+def test_principal_directions_are_as_long_as_the_spread_along_them():
+    import torch
+
+    torch.manual_seed(0)
+    spread = torch.tensor([0.5, 4.0, 0.0, 2.0]).double()
+    contexts = torch.randn(2000, 5, 4).double() * spread + 7
+    found = principal_directions(contexts, 2)
+    torch.testing.assert_close(
+        found.norm(dim=1), torch.tensor([4.0, 2.0]).double(), rtol=0.03, atol=0
+    )
+    assert found.abs().argmax(1).tolist() == [1, 3]
+    with pytest.raises(InputError, match="fewer than 4 directions"):
+        principal_directions(contexts, 4)

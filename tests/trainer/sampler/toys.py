@@ -25,10 +25,15 @@ class TargetToy:
     fingerprint: str = "toy-fingerprint"
 
     def new_heads(
-        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR
+        self, log_std_bias: float, log_std_floor: float = LOG_STD_FLOOR, directions: int = 0
     ) -> GaussianThoughtSampler:
-        heads = GaussianThoughtSampler(1, log_std_bias=log_std_bias, log_std_floor=log_std_floor)
+        heads = GaussianThoughtSampler(
+            1, log_std_bias=log_std_bias, log_std_floor=log_std_floor, directions=directions
+        )
         return heads.double()
+
+    def contexts(self, questions: Sequence[Question]) -> torch.Tensor:
+        return torch.ones(len(questions), 1, 1, dtype=torch.float64)
 
     @torch.no_grad()
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
