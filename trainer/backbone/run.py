@@ -87,6 +87,7 @@ class BackboneRun:
         write_json(self.out / "config.json", self.config.to_json())
         self.problems.write(self.out)
         total = sum(stage.steps for stage in self.recipe.stages)
+        measured: Examination | None = None  # of the last step, on validation problems
         with (
             RunLog(self.out / "log.jsonl", log_bytes) as log,
             Progress(total, self.step) as progress,
@@ -112,10 +113,11 @@ class BackboneRun:
                     log.write({**record, **accuracy})
                     progress.note(f"{stage.name}: step {self.step}, {describe(measured)}")
                 if is_stage_end:
+                    assert measured is not None
                     self._export(index, measured)
                 if self.step % self.config.checkpoint_every == 0 or is_stage_end:
                     folder.save(self._checkpoint(log.sync()))
-        return self._finish(total)
+        return self._finish(total, measured)
 
     def fit_to(self, minutes: float) -> None:
         """Scale the steps to a time on this machine; plan.json keeps them for when the run resumes."""
@@ -335,9 +337,9 @@ class BackboneRun:
         adapter = trained_adapter(self.model, rank) if rank else None
         save_reasoner(folder, format, self.model, self.tokenizer, projection, adapter)
 
-    def _finish(self, total: int) -> Examination:
+    def _finish(self, total: int, measured: Examination | None) -> Examination:
         problems, last = self.problems, len(self.recipe.stages) - 1
-        final = self.measure(problems.validation, last)
+        final = measured or self.measure(problems.validation, last)
         result: dict[str, Any] = {"steps": total, "seconds": round(self.seconds)}
         result["data"] = [source.to_json() for source in problems.mixture.sources]
         result["too_long"] = problems.too_long
