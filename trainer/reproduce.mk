@@ -71,37 +71,32 @@ $(runs)/smollm2-cot-2/result.json: $(runs)/smollm2-cot/result.json
 	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner --steps 420 --seed 4 \
 		$(call shares,0.22,0.08,0.02,0.65) --data embedded:train=0.03)
 
-$(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot-2/result.json
+# And with the forms that were written after that.
+$(runs)/smollm2-cot-3/result.json: $(runs)/smollm2-cot-2/result.json
+	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner --steps 340 --seed 6 \
+		$(call shares,0.26,0.13,0.02,0.57) --data embedded:train=0.02)
+
+$(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot-3/result.json
 	rm -f $(zoo)/smollm2-cot/calibration.json
 	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-cot --sampler token:0.7 --vote checked && touch $@
 
-# CODI on it, from that text reasoner: its thoughts are first given as tokens, then fed back. Twice: the
-# second time with more steps, more drills and everyday forms that were written since.
-smollm2_codi := --lora-rank 32 --spelled-thoughts --thoughts 24 --projection 1024
+# CODI from the text reasoner of the run before: its thoughts are first given as tokens, then fed back;
+# then fed back once more, with the forms that were written after that.
+smollm2_codi := --lora-rank 32 --spelled-thoughts --calculator --thoughts 32 --projection 1024
 smollm2_codi += --markers '<filename>,<reponame>' --precision bf16 --optimizer adamw --batch 32
+smollm2_codi += --lr 9e-4 --review-share 0.2 --settle-steps 0 --redraw-numbers
 smollm2_codi += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
 smollm2_codi += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
-smollm2_codi += --exclude tests/everyday.jsonl --settle-steps 0 --redraw-numbers
-smollm2_codi += --validation held-out --validation-problems 400 --test '' --max-tokens 100
-smollm2_codi += --log-every 1 --examine-every 1000
-forced := $(call shares,0.35,0.03,0.17,0.45) --distractors 0.05
-forced += --stage-steps 0,120,0 --lr 1e-3 --checkpoint-every 20
-fed_back := $(call shares,0.35,0.03,0.17,0.45) --distractors 0.05
-fed_back += --stage-steps 0,0,70 --lr 7e-4 --checkpoint-every 10 --seed 1
-forced_2 := $(call shares,0.32,0.03,0.30,0.35) --distractors 0.12
-forced_2 += --stage-steps 0,360,0 --lr 1e-3 --checkpoint-every 10 --seed 2
-fed_back_2 := $(call shares,0.27,0.02,0.21,0.50) --distractors 0.08
-fed_back_2 += --stage-steps 0,0,110 --review-share 0.35 --lr 1e-3 --checkpoint-every 10 --seed 3
+smollm2_codi += --exclude tests/everyday.jsonl --validation held-out --test '' --max-tokens 130
+smollm2_codi += --examine-every 1000 --checkpoint-every 10
 
-define codi_run
-$(runs)/$(1)/result.json: $(runs)/$(2)/result.json
-	$$(call train, backbone codi $$(smollm2_codi) --init $(runs)/$(2)/reasoner $$($(3)))
+$(runs)/smollm2-codi/result.json: $(runs)/smollm2-cot-2/result.json
+	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner --stage-steps 0,70,110 \
+		$(call shares,0.33,0.14,0.02,0.51) --distractors 0.1 --validation-problems 300 --log-every 1 --seed 5)
 
-endef
-$(eval $(call codi_run,smollm2-codi-forced,smollm2-cot,forced))
-$(eval $(call codi_run,smollm2-codi,smollm2-codi-forced,fed_back))
-$(eval $(call codi_run,smollm2-codi-forced-2,smollm2-codi,forced_2))
-$(eval $(call codi_run,smollm2-codi-2,smollm2-codi-forced-2,fed_back_2))
+$(runs)/smollm2-codi-2/result.json: $(runs)/smollm2-codi/result.json
+	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner --stage-steps 0,0,190 \
+		$(call shares,0.26,0.14,0.02,0.58) --distractors 0.15 --validation-problems 100 --log-every 5 --seed 6)
 
 # Samplers and calibrations belong to exact weights: those of old weights are removed.
 ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.backbone.publish $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@

@@ -45,6 +45,11 @@ class SamplerConfig(Settings):
         bool, Doc("Ignore groups whose trajectories are all right or all wrong.")
     ] = False
     # Rollouts
+    screen: Annotated[
+        int,
+        Ge(0),
+        Doc("First draw so many trajectories of each question; omit those always or never right."),
+    ] = 0
     prompts: Annotated[_Count, Doc("Questions per step.")] = 32
     group_size: Annotated[int, Ge(2), Doc("Trajectories per question.")] = 32
     steps: Annotated[_Count | None, Doc("Training steps.")] = 10_000
@@ -107,6 +112,7 @@ class SamplerConfig(Settings):
                 self.log_std_bias > self.log_std_floor,
                 f"above log_std_floor ({self.log_std_floor})",
             ),
+            ("screen", self.screen != 1, "0, or at least 2"),
             ("k", self.k <= self.group_size, f"at most group_size ({self.group_size})"),
             ("steps", (self.steps is None) != (self.epochs is None), "given, or epochs, not both"),
             ("clip", self.clip == "wide" or self.ratio == "old", "wide unless ratio is old"),

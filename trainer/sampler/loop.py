@@ -43,6 +43,7 @@ from trainer.sampler.config import SamplerConfig
 from trainer.sampler.episodes import Environment, Episodes, joined_episodes
 from trainer.sampler.objective import Policy, learning_rate, update
 from trainer.sampler.rewards import Scores, is_uniform, score
+from trainer.sampler.screening import screen
 from trainer.sampler.validation import Validation, best_of, describe, stop_reason, validate
 
 __all__ = ["TrainingResult", "principal_directions", "train"]
@@ -76,6 +77,7 @@ class _State:
     seconds: float = 0.0
     deterministic: float = 0.0
     validations: list[Validation] = field(default_factory=list)
+    kept: list[int] | None = None  # numbers of the questions to train on, once they are screened
 
 
 def train(
@@ -110,6 +112,12 @@ def train(
         progress.note(f"going on from step {state.step}")
     if ranks.is_first:
         write_json(out / "config.json", config.to_json())
+    if config.screen:
+        if state.kept is None:
+            state.kept = screen(environment, state.policy.heads, questions, config, ranks, progress)
+            if progress is not None:
+                progress.note(f"screened: {len(state.kept)} of {len(questions)} questions are kept")
+        questions = [questions[number] for number in state.kept]
     with RunLog(out / "log.jsonl", log_bytes) if ranks.is_first else nullcontext() as log:
         recorder = _Recorder(log, folder, progress, config.validation_budget)
         while True:
@@ -186,6 +194,7 @@ class _Recorder:
         values = {
             "seconds": state.seconds,
             "deterministic": state.deterministic,
+            "kept": state.kept,
             "validations": [asdict(validation) for validation in state.validations],
         }
         self._folder.save(Checkpoint(state.step, self._log.sync(), tensors, values))
@@ -230,6 +239,7 @@ def _restore(state: _State, saved: Checkpoint) -> None:
     state.step = saved.step
     state.seconds = saved.values["seconds"]
     state.deterministic = saved.values["deterministic"]
+    state.kept = saved.values.get("kept")
     state.validations = [Validation(**entry) for entry in saved.values["validations"]]
 
 
