@@ -138,7 +138,7 @@ $(zoo)/%/verifiers/default/verifier.json: $(runs)/%/verifier/verifier.json
 	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md verifier.safetensors verifier.json) $(@D)
 
 $(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi-2/result.json
-	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler dropout:0.05 && touch $@
+	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler gaussian:0.04 && touch $@
 
 .PHONY: smollm2
 smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-codi.shipped
