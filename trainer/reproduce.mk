@@ -90,13 +90,17 @@ smollm2_codi += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gs
 smollm2_codi += --exclude tests/everyday.jsonl --validation held-out --test '' --max-tokens 130
 smollm2_codi += --examine-every 1000 --checkpoint-every 10
 
+# Variables, since a comma would end an argument of `call`.
+codi_first := $(call shares,0.33,0.14,0.02,0.51) --distractors 0.1 --stage-steps 0,70,110
+codi_first += --validation-problems 300 --log-every 1 --seed 5
+codi_second := $(call shares,0.26,0.14,0.02,0.58) --distractors 0.15 --stage-steps 0,0,190
+codi_second += --validation-problems 100 --log-every 5 --seed 6
+
 $(runs)/smollm2-codi/result.json: $(runs)/smollm2-cot-2/result.json
-	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner --stage-steps 0,70,110 \
-		$(call shares,0.33,0.14,0.02,0.51) --distractors 0.1 --validation-problems 300 --log-every 1 --seed 5)
+	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(codi_first))
 
 $(runs)/smollm2-codi-2/result.json: $(runs)/smollm2-codi/result.json
-	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner --stage-steps 0,0,190 \
-		$(call shares,0.26,0.14,0.02,0.58) --distractors 0.15 --validation-problems 100 --log-every 5 --seed 6)
+	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(codi_second))
 
 # Samplers and calibrations belong to exact weights: those of old weights are removed.
 ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.backbone.publish $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@

@@ -119,15 +119,16 @@ class Mixture:
         return [template.original() for template in self._held_out()[:limit]]
 
     def held_out_drawn(self) -> list[Row]:
-        """Held-out problems with numbers drawn anew, in the same order, twice each.
+        """Held-out problems with numbers drawn anew, in the same order.
 
-        Once as they are, once with a statement that does not matter: questions that people ask are
-        harder than those of training sets, and a confidence fitted on the latter is too high.
+        Every second one has a statement that does not matter: questions that people ask are harder
+        than those of training sets, and a confidence fitted on the latter is too high. None is drawn
+        twice, so that calibrating can tell how new the words of a question are to the others.
         """
         rng = random.Random(f"{self._seed}/{HELD_OUT}")
-        plain, spoilt = ([template.draw(rng) for template in self._held_out()] for _ in range(2))
-        pairs = zip(plain, add_distractors(spoilt, 1.0, rng), strict=True)
-        return [row for pair in pairs for row in pair]
+        drawn = [template.draw(rng) for template in self._held_out()]
+        spoilt = add_distractors(drawn, 1.0, rng)
+        return [pair[place % 2] for place, pair in enumerate(zip(drawn, spoilt, strict=True))]
 
     def _held_out(self) -> list[Drawable]:
         rng = random.Random(HELD_OUT)
