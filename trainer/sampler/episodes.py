@@ -3,7 +3,7 @@
 `Environment` is what the training loop needs of a reasoner; `ReasonerEnvironment` implements it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,15 +12,25 @@ import torch
 from latent.answers import same_answer
 from latent.errors import InputError, SpecError
 from latent.folders import LOG_STD_FLOOR
+from latent.noise import derive_seed
 from latent.reasoner import Reasoner
-from latent.rollout import Ask, rollout
+from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import GaussianThoughtSampler, LearnedSampler, Sampler
 from latent.specs import SamplerSpec
 from latent.trajectory import DETERMINISTIC
 from trainer.data.questions import Draw, Question
 from trainer.runs.ranks import Ranks
 
-__all__ = ["Environment", "Episodes", "ReasonerEnvironment", "joined_episodes", "rollout_dtype"]
+__all__ = [
+    "Environment",
+    "Episodes",
+    "ReasonerEnvironment",
+    "joined_episodes",
+    "rollout_dtype",
+    "sample_in_order",
+]
+
+_QUESTIONS_PER_ROLLOUT = 32
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,21 @@ class Environment(Protocol):
         """Whether the unperturbed trajectory answers each question rightly."""
 
 
+def sample_in_order(
+    environment: Environment,
+    heads: GaussianThoughtSampler,
+    questions: Sequence[Question],
+    lanes: int,
+    seed: int,
+    purpose: str,
+) -> Iterator[Episodes]:
+    """Episodes of all questions, some at a time, with noise that is a function of seed and purpose."""
+    for first in range(0, len(questions), _QUESTIONS_PER_ROLLOUT):
+        piece = questions[first : first + _QUESTIONS_PER_ROLLOUT]
+        draws = [Draw(question, derive_seed(seed, purpose, question.id)) for question in piece]
+        yield environment.sample(heads, draws, lanes)
+
+
 class ReasonerEnvironment:
     """A frozen reasoner; each prompt is encoded once."""
 
@@ -112,9 +137,7 @@ class ReasonerEnvironment:
         return heads.to(self._reasoner.device, self._reasoner.compute_dtype)
 
     def contexts(self, questions: Sequence[Question]) -> torch.Tensor:
-        asks = [Ask(self._prompt(question), 0, (DETERMINISTIC,)) for question in questions]
-        unperturbed = Sampler(SamplerSpec("deterministic"))
-        done = rollout(self._reasoner, unperturbed, asks, keep_thoughts=True)
+        done = self._unperturbed(questions, keep_thoughts=True)
         kept = [each.contexts for each in done if each.contexts is not None]
         return torch.cat(kept).to(self._reasoner.compute_dtype)
 
@@ -140,8 +163,7 @@ class ReasonerEnvironment:
         )
 
     def deterministic(self, questions: Sequence[Question]) -> list[bool]:
-        asks = [Ask(self._prompt(question), 0, (DETERMINISTIC,)) for question in questions]
-        done = rollout(self._reasoner, Sampler(SamplerSpec("deterministic")), asks)
+        done = self._unperturbed(questions)
         return [
             same_answer(r.trajectories[0].answer, question.answer)
             for question, r in zip(questions, done, strict=True)
@@ -155,6 +177,13 @@ class ReasonerEnvironment:
             except InputError as error:
                 words = " ".join(question.question.split()[:8])
                 raise InputError(f"{words!r}…: {error}; leave it out", param="data") from error
+
+    def _unperturbed(
+        self, questions: Sequence[Question], *, keep_thoughts: bool = False
+    ) -> list[Rollout]:
+        asks = [Ask(self._prompt(question), 0, (DETERMINISTIC,)) for question in questions]
+        sampler = Sampler(SamplerSpec("deterministic"))
+        return rollout(self._reasoner, sampler, asks, keep_thoughts=keep_thoughts)
 
     def _prompt(self, question: Question) -> tuple[int, ...]:
         if question.id not in self._prompts:

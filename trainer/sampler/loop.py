@@ -101,11 +101,14 @@ def train(
         "validation": digest(validation),
     }
     folder = CheckpointFolder(out, "sampler", identity)
-    state = _new_state(environment, config, questions)
     if (out / "sampler.json").exists() and not folder.exists:
         raise InputError(
             f"{out} holds a sampler but no checkpoint of it; choose another --out", param="out"
         )
+    state = _new_state(environment, config)
+    if config.directions and not folder.exists:  # else the checkpoint has them
+        contexts = environment.contexts(questions[:_DIRECTION_QUESTIONS])
+        _set_directions(state, principal_directions(contexts, config.directions))
     log_bytes = folder.resume(lambda saved: _restore(state, saved))
     ranks.wait()  # every rank has read the checkpoint before the first one writes
     if state.step and progress is not None:
@@ -200,21 +203,23 @@ class _Recorder:
         self._folder.save(Checkpoint(state.step, self._log.sync(), tensors, values))
 
 
-def _new_state(
-    environment: Environment, config: SamplerConfig, questions: Sequence[Question]
-) -> _State:
+def _new_state(environment: Environment, config: SamplerConfig) -> _State:
     start = (config.log_std_bias, config.log_std_floor, config.directions)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.seed, "heads"))
         heads = environment.new_heads(*start)
-    if heads.directions is not None:
-        contexts = environment.contexts(questions[:_DIRECTION_QUESTIONS])
-        heads.directions.copy_(principal_directions(contexts, config.directions))
     reference = environment.new_heads(*start)
     reference.requires_grad_(False)
     reference.load_state_dict(heads.state_dict())
     optimizer = torch.optim.Adam(heads.parameters(), lr=config.lr)
     return _State(Policy(heads, reference, optimizer), best=_copied(heads))
+
+
+def _set_directions(state: _State, directions: torch.Tensor) -> None:
+    for heads in (state.policy.heads, state.policy.reference):
+        assert heads.directions is not None
+        heads.directions.copy_(directions)
+    state.best = _copied(state.policy.heads)
 
 
 def principal_directions(contexts: torch.Tensor, count: int) -> torch.Tensor:
@@ -223,7 +228,7 @@ def principal_directions(contexts: torch.Tensor, count: int) -> torch.Tensor:
     covariance = torch.cov(flat.T, correction=0)  # (D, D)
     variances, vectors = torch.linalg.eigh(covariance)  # ascending
     spread = variances[-count:].clamp(min=0).sqrt().flip(0)  # (R,)
-    if not spread[-1] > _SMALLEST_SPREAD * spread[0]:
+    if len(spread) < count or not spread[-1] > _SMALLEST_SPREAD * spread[0]:
         raise InputError(
             f"the thoughts differ in fewer than {count} directions; give fewer", param="directions"
         )

@@ -82,7 +82,7 @@ def model_card(
     space = (
         f"{config.directions} principal directions of the thoughts"
         if config.directions
-        else ("the numbers of a thought")
+        else "the numbers of a thought"
     )
     objective = f"pass@{k}" if config.objective == "pass@k" else "the mean reward"
     return f"""# GTS sampler for {reasoner}

@@ -7,18 +7,15 @@ well answers most of its training questions always, and with them most of the ro
 from collections.abc import Sequence
 
 from latent.errors import InputError
-from latent.noise import derive_seed
 from latent.samplers import GaussianThoughtSampler
-from trainer.data.questions import Draw, Question
+from trainer.data.questions import Question
 from trainer.runs.progress import Progress
 from trainer.runs.ranks import Ranks
 from trainer.sampler.config import SamplerConfig
-from trainer.sampler.episodes import Environment
+from trainer.sampler.episodes import Environment, sample_in_order
 from trainer.sampler.rewards import is_uniform
 
 __all__ = ["screen"]
-
-_QUESTIONS_PER_ROLLOUT = 32
 
 
 def screen(
@@ -30,19 +27,15 @@ def screen(
     progress: Progress | None = None,
 ) -> list[int]:
     """Numbers of the questions of whose first `config.screen` trajectories some, not all, are right."""
-    share = ranks.share(range(len(questions)))
-    kept: list[int] = []
-    for first in range(0, len(share), _QUESTIONS_PER_ROLLOUT):
-        numbers = share[first : first + _QUESTIONS_PER_ROLLOUT]
-        draws = [
-            Draw(questions[n], derive_seed(config.seed, "screen", questions[n].id)) for n in numbers
-        ]
-        episodes = environment.sample(heads, draws, config.screen)
-        mixed = (~is_uniform(episodes.is_correct)).tolist()
-        kept += [number for number, keep in zip(numbers, mixed, strict=True) if keep]
+    mixed: list[bool] = []
+    share = ranks.share(questions)
+    for episodes in sample_in_order(
+        environment, heads, share, config.screen, config.seed, "screen"
+    ):
+        mixed += (~is_uniform(episodes.is_correct)).tolist()
         if progress is not None:
-            progress.show(0, {"screened": float(first + len(numbers)), "kept": float(len(kept))})
-    kept = ranks.gather(kept)
+            progress.show(0, {"screened": float(len(mixed)), "kept": float(sum(mixed))})
+    kept = [number for number, is_kept in enumerate(ranks.gather(mixed)) if is_kept]
     if not kept:
         raise InputError(
             f"of {len(questions)} questions, the untrained sampler answers each always or never in "

@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from latent.noise import derive_seed
 from latent.quality import pass_at
 from latent.samplers import GaussianThoughtSampler
-from trainer.data.questions import Draw, Question
+from trainer.data.questions import Question
 from trainer.runs.ranks import Ranks
 from trainer.sampler.config import SamplerConfig
-from trainer.sampler.episodes import Environment
+from trainer.sampler.episodes import Environment, sample_in_order
 from trainer.sampler.rewards import is_uniform
 
 __all__ = ["Validation", "best_of", "describe", "stop_reason", "validate"]
-
-_QUESTIONS_PER_ROLLOUT = 32
 
 # A run is stopped as collapsed when it has lost this much of what the untrained sampler had.
 _CONFIDENCE_SHARE = 0.5
@@ -50,14 +47,9 @@ def validate(
     ranks: Ranks,
 ) -> Validation:
     """Measure the heads on the validation questions, with the same noise at every step."""
-    share = ranks.share(questions)
+    share, lanes = ranks.share(questions), config.validation_lanes
     groups: list[_Group] = []
-    for first in range(0, len(share), _QUESTIONS_PER_ROLLOUT):
-        draws = [
-            Draw(question, derive_seed(config.seed, "validation", question.id))
-            for question in share[first : first + _QUESTIONS_PER_ROLLOUT]
-        ]
-        episodes = environment.sample(heads, draws, config.validation_lanes)
+    for episodes in sample_in_order(environment, heads, share, lanes, config.seed, "validation"):
         rows = zip(
             episodes.is_correct.sum(-1).tolist(),
             episodes.logprobs.exp().mean(-1).tolist(),
@@ -66,7 +58,7 @@ def validate(
         )
         groups += [_Group(*row) for row in rows]
     groups = ranks.gather(groups)
-    lanes, count = config.validation_lanes, len(groups)
+    count = len(groups)
     return Validation(
         step=step,
         pass_at_n=sum(pass_at(lanes, g.right, config.validation_budget) for g in groups) / count,
