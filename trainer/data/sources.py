@@ -3,6 +3,7 @@
 A file is JSON lines, GSM8K-Aug lines or one JSON array, where each record is recognised by its own
 fields: GSM8K and plain rows (question, answer), SVAMP (Body, Question, Answer), MultiArith (sQuestion,
 lSolutions) and GSM-Hard (input, target). MAWPS and ASDiv-A come as CSV, recognised by its header.
+`fresh` names a file of this package.
 """
 
 import csv
@@ -48,6 +49,8 @@ GENERATORS: dict[str, Callable[[], Sequence[Drawable]]] = {
     "everyday": everyday_templates,
 }
 
+# Files of this package, by name: questions that no reasoner was trained on, to calibrate with.
+_PACKAGED = {"fresh": Path(__file__).parent / "problems" / "fresh.jsonl"}
 _EMBEDDED_COUNT = 1000
 _CSV_FIELDS = ("Question", "Numbers", "Equation", "Answer")  # of MAWPS and ASDiv-A
 _DIGIT_LIMIT = 28  # before or after the point; longer numbers are mistakes in the data
@@ -160,7 +163,7 @@ def parse_record(record: object) -> Row:
 
 
 def _existing(source: str) -> Path:
-    path = Path(source)
+    path = _PACKAGED.get(source, Path(source))
     if path.is_dir():
         raise NotFoundError(f"{source} is a folder; give a data file in it (or embedded[:split])")
     if not path.is_file():

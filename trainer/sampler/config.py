@@ -71,6 +71,13 @@ class SamplerConfig(Settings):
             "Perturb along so many principal directions of the thoughts; 0: along every dimension."
         ),
     ] = 0
+    start: Annotated[
+        Literal["constant", "vocabulary"],
+        Doc(
+            "σ before training: constant, or fitted to the spread of the tokens that the vocabulary "
+            "head expects, times exp(log_std_bias)."
+        ),
+    ] = "constant"
     # Optimisation
     lr: Annotated[float, Interval(gt=0, le=1), Doc("Peak learning rate of Adam.")] = 1e-4
     warmup: Annotated[int, Ge(0), Doc("Steps of linear warm-up.")] = 100
@@ -111,6 +118,11 @@ class SamplerConfig(Settings):
                 "log_std_bias",
                 self.log_std_bias > self.log_std_floor,
                 f"above log_std_floor ({self.log_std_floor})",
+            ),
+            (
+                "start",
+                self.start == "constant" or self.directions > 0,
+                "constant unless directions are given",
             ),
             ("screen", self.screen != 1, "0, or at least 2"),
             ("k", self.k <= self.group_size, f"at most group_size ({self.group_size})"),

@@ -25,6 +25,7 @@ __all__ = [
     "Environment",
     "Episodes",
     "ReasonerEnvironment",
+    "TokenSpread",
     "joined_episodes",
     "rollout_dtype",
     "sample_in_order",
@@ -41,6 +42,14 @@ class Episodes:
     perturbations: torch.Tensor  # (R, N, K, D)
     is_correct: torch.Tensor  # (R, N) bool, on the CPU
     logprobs: torch.Tensor  # (R, N) float64, on the CPU
+
+
+@dataclass(frozen=True)
+class TokenSpread:
+    """What the vocabulary head expects at M states from which thoughts are made."""
+
+    contexts: torch.Tensor  # (M, D) of the thoughts
+    variances: torch.Tensor  # (M, R) of the expected tokens' embeddings, along R directions
 
 
 def joined_episodes(share: Episodes, total: int, ranks: Ranks) -> Episodes:
@@ -75,6 +84,9 @@ class Environment(Protocol):
 
     def contexts(self, questions: Sequence[Question]) -> torch.Tensor:
         """Contexts of the unperturbed trajectory of each question: (R, K, D)."""
+
+    def token_spread(self, questions: Sequence[Question], directions: torch.Tensor) -> TokenSpread:
+        """What the vocabulary head expects along directions (R, D), in units of their lengths."""
 
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
         """Draw `lanes` trajectories of each question under the heads."""
@@ -141,6 +153,27 @@ class ReasonerEnvironment:
         kept = [each.contexts for each in done if each.contexts is not None]
         return torch.cat(kept).to(self._reasoner.compute_dtype)
 
+    @torch.inference_mode()
+    def token_spread(self, questions: Sequence[Question], directions: torch.Tensor) -> TokenSpread:
+        reasoner = self._reasoner
+        tokens = torch.arange(reasoner.vocabulary_size, device=reasoner.device)
+        lengths = directions.square().sum(-1)  # (R,), squared
+        at = reasoner.embed(tokens).to(directions.dtype) @ directions.T / lengths  # (V, R)
+        contexts, variances = [], []
+        for first in range(0, len(questions), _QUESTIONS_PER_ROLLOUT):
+            piece = questions[first : first + _QUESTIONS_PER_ROLLOUT]
+            for done in self._unperturbed(piece, keep_thoughts=True):
+                assert done.contexts is not None
+                assert done.states is not None
+                states, context = done.states[0], done.contexts[0]  # (K, D) each
+                p = reasoner.logits(states).to(at.dtype).softmax(-1)  # (K, V)
+                variance = (p @ at.square() - (p @ at).square()).clamp(min=0.0)  # (K, R)
+                # Where a calculator wrote the sign, nothing is left uncertain.
+                is_own = torch.isclose(reasoner.feedback(states), context, atol=1e-3).all(-1)
+                contexts.append(context.to(at.dtype))
+                variances.append(torch.where(is_own[:, None], variance, 0.0))
+        return TokenSpread(torch.cat(contexts), torch.cat(variances))
+
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
         asks = [Ask(self._prompt(draw.question), draw.seed, tuple(range(lanes))) for draw in draws]
         sampler = LearnedSampler(SamplerSpec("gts"), heads)
@@ -183,7 +216,9 @@ class ReasonerEnvironment:
     ) -> list[Rollout]:
         asks = [Ask(self._prompt(question), 0, (DETERMINISTIC,)) for question in questions]
         sampler = Sampler(SamplerSpec("deterministic"))
-        return rollout(self._reasoner, sampler, asks, keep_thoughts=keep_thoughts)
+        return rollout(
+            self._reasoner, sampler, asks, keep_thoughts=keep_thoughts, keep_states=keep_thoughts
+        )
 
     def _prompt(self, question: Question) -> tuple[int, ...]:
         if question.id not in self._prompts:

@@ -44,13 +44,12 @@ from trainer.sampler.episodes import Environment, Episodes, joined_episodes
 from trainer.sampler.objective import Policy, learning_rate, update
 from trainer.sampler.rewards import Scores, is_uniform, score
 from trainer.sampler.screening import screen
+from trainer.sampler.start import start_heads
 from trainer.sampler.validation import Validation, best_of, describe, stop_reason, validate
 
-__all__ = ["TrainingResult", "principal_directions", "train"]
+__all__ = ["TrainingResult", "train"]
 
 _SHOWN_EVERY = 10
-_DIRECTION_QUESTIONS = 256  # whose thoughts tell the principal directions
-_SMALLEST_SPREAD = 1e-4  # relative to the largest; below it a direction is rounding
 _SHOWN = ("reward", "mean@1", "pass@N", "uniform_share", "confidence", "kl", "entropy")
 
 
@@ -106,9 +105,10 @@ def train(
             f"{out} holds a sampler but no checkpoint of it; choose another --out", param="out"
         )
     state = _new_state(environment, config)
-    if config.directions and not folder.exists:  # else the checkpoint has them
-        contexts = environment.contexts(questions[:_DIRECTION_QUESTIONS])
-        _set_directions(state, principal_directions(contexts, config.directions))
+    if not folder.exists:  # else the checkpoint has what this would set
+        start_heads(state.policy.heads, environment, questions, config)
+        state.policy.reference.load_state_dict(state.policy.heads.state_dict())
+        state.best = _copied(state.policy.heads)
     log_bytes = folder.resume(lambda saved: _restore(state, saved))
     ranks.wait()  # every rank has read the checkpoint before the first one writes
     if state.step and progress is not None:
@@ -213,27 +213,6 @@ def _new_state(environment: Environment, config: SamplerConfig) -> _State:
     reference.load_state_dict(heads.state_dict())
     optimizer = torch.optim.Adam(heads.parameters(), lr=config.lr)
     return _State(Policy(heads, reference, optimizer), best=_copied(heads))
-
-
-def _set_directions(state: _State, directions: torch.Tensor) -> None:
-    for heads in (state.policy.heads, state.policy.reference):
-        assert heads.directions is not None
-        heads.directions.copy_(directions)
-    state.best = _copied(state.policy.heads)
-
-
-def principal_directions(contexts: torch.Tensor, count: int) -> torch.Tensor:
-    """The directions in which contexts (…, D) differ most, each as long as their spread: (R, D)."""
-    flat = contexts.flatten(0, -2).double()
-    covariance = torch.cov(flat.T, correction=0)  # (D, D)
-    variances, vectors = torch.linalg.eigh(covariance)  # ascending
-    spread = variances[-count:].clamp(min=0).sqrt().flip(0)  # (R,)
-    if len(spread) < count or not spread[-1] > _SMALLEST_SPREAD * spread[0]:
-        raise InputError(
-            f"the thoughts differ in fewer than {count} directions; give fewer", param="directions"
-        )
-    directions: torch.Tensor = (vectors[:, -count:].flip(1) * spread).T
-    return directions.to(contexts.dtype)
 
 
 def _restore(state: _State, saved: Checkpoint) -> None:

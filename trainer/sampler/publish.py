@@ -1,5 +1,6 @@
 """Writes what a finished sampler run leaves: the sampler with its JSON card, plots and a model card."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -84,6 +85,9 @@ def model_card(
         if config.directions
         else "the numbers of a thought"
     )
+    start = f"log σ = {config.log_std_bias:g}"
+    if config.start == "vocabulary":
+        start = f"σ of what the vocabulary head expects, times {math.exp(config.log_std_bias):.2g}"
     objective = f"pass@{k}" if config.objective == "pass@k" else "the mean reward"
     return f"""# GTS sampler for {reasoner}
 
@@ -102,7 +106,7 @@ that several trajectories of one question cover more answers worth having.
 ## Measured on the validation questions
 | | pass@{budget} | pass@{k} | mean@1 | confidence |
 |---|---|---|---|---|
-| before training (log σ = {config.log_std_bias:g}) | {_row(result.untrained)} |
+| before training ({start}) | {_row(result.untrained)} |
 | trained | {_row(result.best)} |
 
 The unperturbed trajectory answers {result.deterministic:.3f} of them. Validation chose the sampler, so

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from latent.equations import are_equations_true
 from latent.errors import FormatError, GtsError, InputError, NotFoundError
+from trainer.data.redraw.everyday import everyday_templates
+from trainer.data.redraw.overlap import masked
 from trainer.data.sources import Malformed, Placed, Row, load_dataset, load_rows
 
 GSM8K = {
@@ -211,3 +214,14 @@ def test_a_malformed_mawps_row_is_named_with_its_line(
 def test_a_csv_file_that_breaks_off_inside_quotes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="is not CSV"):
         load_rows(_write(tmp_path, MAWPS_HEADER, '"a number0 .,2,+ number0 1,3'))
+
+
+def test_the_fresh_questions_are_right_and_in_no_everyday_form() -> None:
+    rows = load_rows("fresh")
+    assert len(rows) == 342
+    forms = {template.key for template in everyday_templates()}
+    for row in rows:
+        assert are_equations_true("\n".join(row.steps)), row
+        assert row.steps[-1].endswith(f"={row.answer}"), row
+        assert masked(row.question) not in forms, row
+    assert len({masked(row.question) for row in rows}) == len(rows)

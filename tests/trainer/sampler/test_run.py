@@ -15,7 +15,6 @@ from tests.reasoners import gpt2_config, make_reasoner, random_model, reasoner_f
 from tests.trainer.sampler.toys import toy_questions
 from trainer.data.questions import Question, draws_of, load_questions
 from trainer.sampler.episodes import ReasonerEnvironment
-from trainer.sampler.loop import principal_directions
 
 SMALL = [
     "steps=2",
@@ -227,17 +226,12 @@ def test_directions_of_a_sampler_card_are_checked(model, finished, tmp_path):
             read_sampler_card(out)
 
 
-def test_principal_directions_are_as_long_as_the_spread_along_them():
-    import torch
-
-    torch.manual_seed(0)
-    spread = torch.tensor([0.5, 4.0, 0.0, 2.0]).double()
-    contexts = torch.randn(2000, 5, 4).double() * spread + 7
-    found = principal_directions(contexts, 2)
-    torch.testing.assert_close(
-        found.norm(dim=1), torch.tensor([4.0, 2.0]).double(), rtol=0.03, atol=0
-    )
-    assert found.abs().argmax(1).tolist() == [1, 3]
-    for count in (4, 5):  # one has no spread; there are 4 dimensions
-        with pytest.raises(InputError, match=f"fewer than {count} directions"):
-            principal_directions(contexts, count)
+def test_a_run_that_starts_from_the_vocabulary_says_so_and_resumes(model, data, tmp_path):
+    settings = ("directions=2", "start=vocabulary", "log_std_floor=-4", "log_std_bias=-0.4")
+    out = tmp_path / "out"
+    assert run(model, data, out, *settings).exit_code == 0
+    assert "what the vocabulary head expects, times 0.67" in (out / "README.md").read_text()
+    weights = (out / "sampler.safetensors").read_bytes()
+    (out / "sampler.safetensors").unlink()
+    run(model, data, out, *settings)
+    assert (out / "sampler.safetensors").read_bytes() == weights

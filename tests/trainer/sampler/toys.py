@@ -10,7 +10,7 @@ from latent.folders import LOG_STD_FLOOR
 from latent.noise import LaneNoise
 from latent.samplers import GaussianThoughtSampler
 from trainer.data.questions import Draw, Question
-from trainer.sampler.episodes import Episodes
+from trainer.sampler.episodes import Episodes, TokenSpread
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class TargetToy:
 
     def contexts(self, questions: Sequence[Question]) -> torch.Tensor:
         return torch.ones(len(questions), 1, 1, dtype=torch.float64)
+
+    def token_spread(self, questions: Sequence[Question], directions: torch.Tensor) -> TokenSpread:
+        contexts = self.contexts(questions).flatten(0, 1)
+        return TokenSpread(contexts, torch.ones(len(contexts), len(directions)).double())
 
     @torch.no_grad()
     def sample(self, heads: GaussianThoughtSampler, draws: Sequence[Draw], lanes: int) -> Episodes:
