@@ -153,7 +153,7 @@ class ReasonerEnvironment:
         kept = [each.contexts for each in done if each.contexts is not None]
         return torch.cat(kept).to(self._reasoner.compute_dtype)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def token_spread(self, questions: Sequence[Question], directions: torch.Tensor) -> TokenSpread:
         reasoner = self._reasoner
         tokens = torch.arange(reasoner.vocabulary_size, device=reasoner.device)

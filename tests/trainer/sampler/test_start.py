@@ -89,8 +89,10 @@ def test_a_written_result_has_no_spread(monkeypatch):
     assert variances[[0, 2]].all()
 
 
-def test_the_heads_start_at_the_fitted_spread_times_the_bias():
-    environment = ReasonerEnvironment(make_reasoner("codi"))
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_the_heads_start_at_the_fitted_spread_times_the_bias(is_int8):
+    dtype = torch.float32 if is_int8 else torch.float64
+    environment = ReasonerEnvironment(make_reasoner("codi", dtype=dtype, is_int8=is_int8))
     questions = toy_questions(8, [1])
     started = []
     for bias in (0.0, -0.7):
