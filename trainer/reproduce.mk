@@ -142,10 +142,23 @@ $(zoo)/%/verifiers/default/verifier.json: $(runs)/%/verifier/verifier.json
 	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md verifier.safetensors verifier.json) $(@D)
 
 $(runs)/smollm2-codi.shipped: $(runs)/smollm2-codi-2/result.json
-	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler gaussian:0.04 && touch $@
+	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-codi --sampler gts && touch $@
+
+# Along the directions of the signs that its thoughts spell, from what its vocabulary head expects.
+smollm2_sampler := --set directions=16 --set start=vocabulary --set log_std_floor=-4
+smollm2_sampler += --set log_std_bias=-0.36 --set screen=8 --set prompts=16 --set group_size=16
+smollm2_sampler += --set steps=60 --set warmup=5 --set lr=1e-4 --set validation_size=96
+smollm2_sampler += --set validation_lanes=16 --set validation_budget=16 --set validation_every=20
+
+$(runs)/smollm2-codi-sampler/sampler.json: $(runs)/smollm2-codi.shipped
+	$(call train, sampler --model smollm2-codi --data $(runs)/smollm2-codi-2/drawn.jsonl \
+		$(smollm2_sampler) --problems 600 --checkpoint-every 5)
+
+$(zoo)/smollm2-codi/samplers/default/sampler.json: $(runs)/smollm2-codi-sampler/sampler.json
+	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md sampler.safetensors sampler.json) $(@D)
 
 .PHONY: smollm2
-smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-codi.shipped
+smollm2: $(runs)/smollm2-cot.shipped $(zoo)/smollm2-codi/samplers/default/sampler.json
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 shipped += $(models:%=$(zoo)/%/verifiers/default/verifier.json) $(models:%=$(runs)/%/scales)
