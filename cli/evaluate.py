@@ -46,6 +46,10 @@ def evaluate_command(
     dtype: Dtype = "auto",
     threads: Threads = None,
     lanes: Annotated[int, typer.Option(help="How many trajectories run at a time.")] = 512,
+    timed: Annotated[
+        int,
+        typer.Option(help="Of a panel: questions drawn again under each split, for its time."),
+    ] = 200,
     as_json: Json = False,
 ) -> None:
     """Measure samplers on a set of questions: pass@N, votes, SG, JS, with 95% intervals.
@@ -78,6 +82,7 @@ def evaluate_command(
         dtype=dtype,
         threads=threads,
         lanes=lanes,
+        timed=timed,
     )
     if is_panel:
         _evaluate_panel(config, out, as_json=as_json)

@@ -38,7 +38,8 @@ def models_command(
     given = {folder.name: find_panel(str(folder)) for folder in folders or ()}
     found = {name: folder for name, folder in embedded_models().items() if _has_base(folder)}
     found |= {each.name: resolve_model(str(each)) for each in folders or () if not given[each.name]}
-    panels = embedded_panels() | {name: folder for name, folder in given.items() if folder}
+    panels = {name: folder for name, folder in embedded_panels().items() if _has_bases(folder)}
+    panels |= {name: folder for name, folder in given.items() if folder}
     listed = [_describe(name, folder) for name, folder in found.items()]
     if check:
         _check(listed)
@@ -58,6 +59,20 @@ def _has_base(folder: Path) -> bool:
         check_base(folder)
     except NotFoundError as error:
         typer.echo(f"not listed: {error}", err=True)
+        return False
+    return True
+
+
+def _has_bases(panel: Path) -> bool:
+    """Whether all reasoners of an embedded panel can be loaded here."""
+    from latent.errors import NotFoundError
+    from latent.folders import check_base
+    from latent.panel_file import read_panel
+
+    try:
+        for reasoner in read_panel(panel).reasoners:
+            check_base(reasoner)
+    except NotFoundError:  # the reasoner itself was named before
         return False
     return True
 

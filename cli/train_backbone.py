@@ -33,6 +33,7 @@ _TRAINING["precision"] = "precision"
 _TRAINING |= {"lr": "learning_rate", "problems": "train_problems", "seed": "seed"}
 _TRAINING |= {name: name for name in ("log_every", "examine_every", "checkpoint_every")}
 _COCONUT = {"thoughts_per_step": "thoughts_per_step", "thoughts": "with_thoughts"}
+_COCONUT["markers"] = "markers"
 _CODI = {"thoughts": "codi_thoughts", "projection": "projection_hidden", "gamma": "gamma"}
 _CODI |= {name: name for name in ("spelled_thoughts", "calculator", "markers", "review_share")}
 _LLAMA = {"kv_heads": "kv_heads", "mlp_width": "mlp_width"}

@@ -92,6 +92,7 @@ def test_a_run_ends_with_a_table_and_the_path_of_the_report(
         (("--samplers", "gts"), "no sampler 'default'"),
         (("--budget", "1"), "budget must be at least 2"),
         (("--limit", "0"), "limit must be at least 1"),
+        (("--timed", "0"), "timed must be at least 1"),
         (("--data", "nowhere"), "no such data file"),
         (("--data", "embedded:dev"), "embedded:dev is unknown"),
         (("--model", "nobody"), "neither embedded nor a folder"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from latent.errors import NotFoundError
 from latent.folders import SamplerCard, fingerprint
 from latent.samplers import GaussianThoughtSampler
 from latent.store import save_reasoner, save_sampler
@@ -146,6 +147,18 @@ def test_models_lists_a_folder_with_its_samplers(gts: Gts, folder: Path) -> None
     panel = next(model for model in json.loads(out) if model["name"] == "panel-tiny")
     members = ["coconut-tiny:gts@auto", "codi-tiny:gts@auto", "cot-tiny:token:1.0"]
     assert [each["member"] for each in panel["members"]] == members
+
+
+def test_models_leaves_out_a_panel_whose_reasoners_have_no_base(
+    gts: Gts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise NotFoundError(f"{folder.name}: its base is not installed")
+
+    monkeypatch.setattr("latent.folders.check_base", refuse)
+    code, out, err = gts("models", "--json")
+    assert (code, json.loads(out)) == (0, [])
+    assert "not listed: coconut-tiny: its base is not installed" in err
 
 
 def test_models_checks_what_a_seed_promises_when_told_to(

@@ -28,6 +28,7 @@ class EvaluationConfig:
     dtype: str = "auto"
     threads: int | None = None
     lanes: int = 512
+    timed: int = 200  # questions of a panel that are drawn again under each split, for its time
 
     def __post_init__(self) -> None:
         if self.budget < 2:
@@ -38,7 +39,7 @@ class EvaluationConfig:
             )
         if not 0 <= self.seed <= MAX_SEED:
             raise InputError(f"seed must be between 0 and {MAX_SEED}", param="seed")
-        for name, value in (("lanes", self.lanes), ("limit", self.limit)):
+        for name, value in (("lanes", self.lanes), ("limit", self.limit), ("timed", self.timed)):
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}", param=name)
 

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import TypeAdapter, ValidationError
 
 import latent
@@ -33,8 +34,6 @@ from trainer.runs.progress import Progress
 
 __all__ = ["MemberRecord", "evaluate_panel"]
 
-_TIMED = 200  # questions that are drawn again under each split, for its time
-
 
 @dataclass(frozen=True)
 class MemberRecord:
@@ -55,6 +54,8 @@ _RECORD = TypeAdapter(MemberRecord)
 
 def evaluate_panel(config: EvaluationConfig, out: Path) -> dict[str, Any]:
     """Draw what is missing in `out` and write the summary there."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     loaded = latent.load_panel(config.model, device=config.device, dtype=config.dtype)
     data = load_dataset(config.data, config.limit)
     rows, malformed = _fitting(loaded, data.rows)
@@ -204,13 +205,13 @@ def _times(
     config: EvaluationConfig,
 ) -> dict[str, list[Times]]:
     """Times of all splits on the first questions."""
-    timed = list(rows.items())[:_TIMED]
+    timed = list(rows.items())[: config.timed]
     questions = [placed.row.question for _, placed in timed]
     seeds = [derive_seed(config.seed, "evaluation", number) for number, _ in timed]
     taken = {
         split: [
             len(vote_in_stages(replace(loaded.panel, split=split), one, config.budget).places)
-            for one in asked[:_TIMED]
+            for one in asked[: config.timed]
         ]
         for split in SPLITS
     }

@@ -82,7 +82,7 @@ def panel(tmp_path: Path) -> Path:
 
 def test_a_run_is_resumed_and_its_summary_is_read(panel: Path) -> None:
     config = EvaluationConfig(
-        model=str(panel / "both"), data=str(panel / "data.jsonl"), samplers=(), budget=4
+        model=str(panel / "both"), data=str(panel / "data.jsonl"), samplers=(), budget=4, timed=2
     )
     out = panel / "out"
     whole = evaluate_panel(config, out)
@@ -96,7 +96,7 @@ def test_a_run_is_resumed_and_its_summary_is_read(panel: Path) -> None:
     run = read_panel_summary(out / "summary.json")
     assert [row[0].text for row in panel_table(run).rows][-1] == "panel, added shares"
     assert "With a budget of 4 for 4 questions" in panel_text(run)
-    assert panel_command(run, "runs/x").endswith("--budget 4 --seed 0 --out runs/x")
+    assert panel_command(run, "runs/x").endswith("--budget 4 --timed 2 --seed 0 --out runs/x")
     with pytest.raises(MismatchError, match="budget = 4, not 8"):
         evaluate_panel(EvaluationConfig(config.model, config.data, (), budget=8), out)
     (out / "members.jsonl").write_text("{}\n")

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from latent.errors import FormatError
 from latent.files import read_json
+from trainer.evaluation.config import EvaluationConfig
 from trainer.evaluation.panel_measures import PANEL_VERSION
 from trainer.evaluation.records import first_error
 from trainer.evaluation.report.tables import NOTHING, Cell, Table
@@ -117,9 +118,11 @@ def panel_command(run: PanelSummary, out: str) -> str:
     """The command that makes this summary."""
     config = run.config
     limit = f" --limit {config['limit']}" if config["limit"] is not None else ""
+    timed = config.get("timed", EvaluationConfig.timed)
+    times = f" --timed {timed}" if timed != EvaluationConfig.timed else ""
     return (
         f"gts evaluate --model {config['model']} --data {config['data']} --budget {config['budget']}"
-        f"{limit} --seed {config['seed']} --out {out}"
+        f"{limit}{times} --seed {config['seed']} --out {out}"
     )
 
 
