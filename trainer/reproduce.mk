@@ -102,6 +102,18 @@ $(runs)/smollm2-codi/result.json: $(runs)/smollm2-cot-2/result.json
 $(runs)/smollm2-codi-2/result.json: $(runs)/smollm2-codi/result.json
 	$(call train, backbone codi $(smollm2_codi) --init $(<D)/reasoner $(codi_second))
 
+# Its control: the same start, data and number of steps, the answer right after the question.
+codi_control := --lora-rank 32 --markers '<filename>,<reponame>' --precision bf16 --optimizer adamw --batch 32
+codi_control += --lr 9e-4 --settle-steps 0 --stage-steps 0,180,190 --redraw-numbers --distractors 0.1
+codi_control += --exclude $(DATA)/svamp/SVAMP.json --exclude $(DATA)/multiarith/MultiArith.json
+codi_control += --exclude $(DATA)/gsm8k/test.jsonl --exclude $(DATA)/gsm-hard/gsmhardv2.jsonl
+codi_control += --exclude tests/everyday.jsonl --validation held-out --test '' --max-tokens 130
+codi_control += $(call shares,0.30,0.14,0.02,0.54) --validation-problems 100 --log-every 5
+codi_control += --examine-every 1000 --checkpoint-every 20 --seed 5
+
+$(runs)/smollm2-control/result.json: $(runs)/smollm2-cot-2/result.json
+	$(call train, backbone coconut --no-thoughts --init $(<D)/reasoner $(codi_control))
+
 # Samplers and calibrations belong to exact weights: those of old weights are removed.
 ship = rm -rf $(zoo)/$(1)-tiny && python -m trainer.backbone.publish $(runs)/$(1) $(zoo)/$(1)-tiny $(2) && touch $@
 
@@ -158,7 +170,7 @@ $(zoo)/smollm2-codi/samplers/default/sampler.json: $(runs)/smollm2-codi-sampler/
 	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md sampler.safetensors sampler.json) $(@D)
 
 .PHONY: smollm2
-smollm2: $(runs)/smollm2-cot.shipped $(zoo)/smollm2-codi/samplers/default/sampler.json
+smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-control/result.json $(zoo)/smollm2-codi/samplers/default/sampler.json
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 shipped += $(models:%=$(zoo)/%/verifiers/default/verifier.json) $(models:%=$(runs)/%/scales)
