@@ -1,7 +1,9 @@
 """Weights of a panel's members, and the probability that its answer is right. Needs no torch.
 
 A conditional logit over the candidates and "none of them is right": a candidate's log-odds are the
-sum of what each member's votes say of it. It is fitted in `trainer.evaluation.panel_calibration`.
+sum of what each member's votes say of it. Members that agree can all be wrong in the same way, which a
+sum of log-odds does not allow for, so every probability is multiplied by a ceiling. Both are fitted in
+`trainer.evaluation.panel_calibration`.
 """
 
 import math
@@ -64,6 +66,7 @@ class PanelCalibration:
     weights: tuple[MemberWeights, ...]  # in the order of the panel's members
     none: float  # log-odds of "none of them is right", where an answer without evidence has 0
     novel: float  # what these log-odds gain if all word pairs of the question are new; ≥ 0
+    ceiling: float  # share of the questions of which votes tell anything; bounds every probability
     budgets: tuple[int, int]  # of the panel: the smallest and the largest fitted
     ece: float  # on questions of the panel's own kind
     ece_outside: float | None  # on those of other kinds, if it was fitted on any
@@ -84,7 +87,7 @@ class PanelCalibration:
         theta = np.array([*weights, self.none, self.novel])
         logits = design(answers, votes, len(self.weights), novelty) @ theta
         odds = np.exp(logits - logits.max())
-        return (odds / odds.sum())[:-1].tolist()  # type: ignore[no-any-return]
+        return (self.ceiling * odds / odds.sum())[:-1].tolist()  # type: ignore[no-any-return]
 
 
 def design(

@@ -202,6 +202,8 @@ def _read_calibrations(
 
 
 def _calibration(data: Any, at: str, members: int) -> PanelCalibration:
+    # A file that was written before there was a ceiling has none.
+    data = {"ceiling": 1.0, **data} if isinstance(data, dict) else data
     values = checked_fields(data, [field.name for field in fields(PanelCalibration)], at)
     values["vote"] = parse_vote(checked_type(values["vote"], str, f"{at}vote"))
     rows = checked_type(values["weights"], list, f"{at}weights")
@@ -212,11 +214,13 @@ def _calibration(data: Any, at: str, members: int) -> PanelCalibration:
     if [type(budget) for budget in budgets] != [int, int] or not 1 <= budgets[0] <= budgets[1]:
         raise ValueError(f"{at}budgets must be the smallest and the largest, as in [2, 64]")
     values["budgets"] = tuple(budgets)
-    for name in ("none", "novel", "ece", "ece_outside", "share_ece"):
+    for name in ("none", "novel", "ceiling", "ece", "ece_outside", "share_ece"):
         if name != "ece_outside" or values[name] is not None:
             checked_number(values[name], at + name)
     if values["novel"] < 0:
         raise ValueError(f"{at}novel must not be negative")
+    if not 0 < values["ceiling"] <= 1:
+        raise ValueError(f"{at}ceiling must be above 0 and at most 1")
     for name in ("questions", "seed"):
         checked_type(values[name], int, at + name)
     checked_type(values["data"], str, f"{at}data")

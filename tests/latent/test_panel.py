@@ -35,10 +35,12 @@ def make_panel(*shares: float, **changes: Any) -> Panel:
     )
 
 
-def make_calibration(*weights: tuple[float, ...], none: float = 0.0) -> PanelCalibration:
+def make_calibration(
+    *weights: tuple[float, ...], none: float = 0.0, ceiling: float = 1.0
+) -> PanelCalibration:
     members = tuple(MemberWeights(*each) for each in weights)
     return PanelCalibration(
-        "majority", members, none, 3.0, (1, 32), 0.01, 0.02, 0.1, 100, "held-out", 0
+        "majority", members, none, 3.0, ceiling, (1, 32), 0.01, 0.02, 0.1, 100, "held-out", 0
     )
 
 
@@ -149,6 +151,13 @@ def test_on_a_new_question_votes_say_less_and_none_is_likelier_to_be_right() -> 
         assert voted.probability == pytest.approx(seven / (seven + none))
 
 
+def test_no_probability_is_above_the_ceiling() -> None:
+    calibration = make_calibration((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), ceiling=0.9)
+    panel = make_panel(1, 1, calibrations=(calibration,))
+    voted = panel_tally(panel, cast(panel, [7, 7, 7], []), "majority")
+    assert voted.probability == pytest.approx(0.9 * 4 / 5)
+
+
 def test_members_that_have_not_voted_say_nothing() -> None:
     calibration = make_calibration((1.0, 0.0, 0.0, 0.0), (9.0, 0.0, 0.0, 0.0))
     panel = make_panel(1, 1, calibrations=(calibration,))
@@ -236,7 +245,7 @@ def test_a_calibration_is_of_these_members(tmp_path: Path) -> None:
     assert calibrated_panel(files, ["x", "y"]).calibrations == ()
     digests = member_digests(files, ["x", "y"])
     reference, _ = make_reference(["How many has she?", "How many has he?"])
-    fitted = make_calibration((0.1, 0.2, -0.3, 0.4), (1.0, 0.0, 0.0, 0.0), none=2.5)
+    fitted = make_calibration((0.1, 0.2, -0.3, 0.4), (1.0, 0.0, 0.0, 0.0), none=2.5, ceiling=0.9)
     path = tmp_path / "two" / "calibration.json"
     write_panel_calibrations(path, digests, [fitted], reference)
     found = calibrated_panel(files, ["x", "y"])
@@ -247,6 +256,13 @@ def test_a_calibration_is_of_these_members(tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match="the panel has cot-tiny"):
         calibrated_panel(other, ["y", "x"])
     data = json.loads(path.read_text())
+    data["fitted"][0]["ceiling"] = 1.1
+    path.write_text(json.dumps(data))
+    with pytest.raises(FormatError, match=r"fitted\[0\].ceiling must be above 0 and at most 1"):
+        calibrated_panel(files, ["x", "y"])
+    del data["fitted"][0]["ceiling"]  # as in a file of an earlier version
+    path.write_text(json.dumps(data))
+    assert calibrated_panel(files, ["x", "y"]).calibrations == (replace(fitted, ceiling=1.0),)
     data["fitted"][0]["weights"][0]["share"] = -1
     path.write_text(json.dumps(data))
     with pytest.raises(FormatError, match=r"fitted\[0\].weights\[0\].share must not be negative"):

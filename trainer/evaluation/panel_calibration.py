@@ -27,13 +27,23 @@ from trainer.evaluation.risk import RiskCurve, risk_curve
 from trainer.evaluation.statistics import Floats, expected_calibration_error
 from trainer.runs.progress import Progress
 
-__all__ = ["Choice", "calibrate_panel", "draw_places", "fit_choices", "probabilities"]
+__all__ = [
+    "Choice",
+    "calibrate_panel",
+    "draw_places",
+    "fit_choices",
+    "fit_with_ceiling",
+    "probabilities",
+]
 
 _CHUNK_SIZE = 64
 _FOLDS = 5
 _PRIOR = 1.0  # variance of the normal prior on every weight of a feature of unit scale
 _ITERATIONS = 100
 _SMALLEST_STEP = 1e-9
+_ROUNDS = 50
+_BISECTIONS = 40
+_SMALLEST_CHANGE = 1e-4  # of the ceiling
 _WIDTH = len(MemberWeights.__annotations__)
 _NAMES = tuple(MemberWeights.__annotations__)
 
@@ -166,7 +176,7 @@ def _choices(
 def _calibration(
     panel: Panel, run: CalibrationRun, vote: VoteKind, choices: Sequence[Choice]
 ) -> tuple[PanelCalibration, RiskCurve]:
-    theta = fit_choices(choices)
+    theta, ceiling = fit_with_ceiling(choices)
     weights = question_weights(choices)
     right, found = _out_of_fold(choices)
     shares = np.array([choice.share for choice in choices])
@@ -184,6 +194,7 @@ def _calibration(
         ),
         none=float(theta[-2]),
         novel=float(theta[-1]),
+        ceiling=ceiling,
         budgets=(run.budgets[0], run.budgets[-1]),
         ece=error(found, right, is_inside),
         ece_outside=None if is_inside.all() else error(found, right, ~is_inside),
@@ -202,9 +213,9 @@ def _out_of_fold(choices: Sequence[Choice]) -> tuple[Floats, Floats]:
     right, found = np.zeros(len(choices)), np.zeros(len(choices))
     for fold in range(_FOLDS):
         rest = [one for one, of in zip(choices, place % _FOLDS, strict=True) if of != fold]
-        theta = fit_choices(rest)
+        theta, ceiling = fit_with_ceiling(rest)
         for number in np.flatnonzero(place % _FOLDS == fold).tolist():
-            each = probabilities(choices[number].features, theta)[:-1]
+            each = ceiling * probabilities(choices[number].features, theta)[:-1]
             winner = int(each.argmax())
             right[number], found[number] = winner == choices[number].right, each[winner]
     return right, found
@@ -217,16 +228,51 @@ def probabilities(features: Floats, theta: Floats) -> Floats:
     return np.asarray(odds / odds.sum())
 
 
-def fit_choices(choices: Sequence[Choice]) -> Floats:
+def fit_with_ceiling(choices: Sequence[Choice]) -> tuple[Floats, float]:
+    """Weights of the conditional logit, and the ceiling of its probabilities.
+
+    On a share 1 - ceiling of the questions all candidates are wrong, whatever the votes say. Which of
+    the questions without a right candidate these are is estimated; then each is fitted, given the other.
+    """
+    weights = question_weights(choices)
+    is_none = np.array([choice.right == len(choice.features) - 1 for choice in choices])
+    theta, ceiling = fit_choices(choices), 1.0
+    for _ in range(_ROUNDS):
+        none = np.array([probabilities(choice.features, theta)[-1] for choice in choices])
+        before, ceiling = ceiling, _fit_ceiling(none, is_none, weights)
+        if abs(ceiling - before) < _SMALLEST_CHANGE:
+            break
+        # Probability that the votes tell of a question.
+        told = np.where(is_none, ceiling * none / (1 - ceiling * (1 - none)), 1.0)
+        theta = fit_choices(choices, told)
+    return theta, ceiling
+
+
+def _fit_ceiling(none: Floats, is_none: NDArray[np.bool_], weights: Floats) -> float:
+    """Most likely ceiling, given the probabilities of "none of them is right" below it.
+
+    The likelihood is concave in the ceiling, so its slope is bisected.
+    """
+    right, some = weights[~is_none].sum(), 1 - none[is_none]
+    low, high = 0.0, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        slope = right / middle - weights[is_none] @ (some / (1 - middle * some))
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    return high
+
+
+def fit_choices(choices: Sequence[Choice], told: Floats | None = None) -> Floats:
     """Maximum a posteriori weights of the conditional logit, by projected Newton steps: (features,).
 
-    Each question has weight 1, however often it was voted on; the weights in `MONOTONE` stay ≥ 0.
+    Each question has weight 1, however often it was voted on, times `told` if that is given; the
+    weights in `MONOTONE` stay ≥ 0.
     """
     rows = np.concatenate([choice.features for choice in choices])  # (R, features)
     sizes = np.array([len(choice.features) for choice in choices])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     group = np.repeat(np.arange(len(choices)), sizes)
-    weights = question_weights(choices)
+    weights = question_weights(choices) * (1.0 if told is None else told)
     right = rows[starts + np.array([choice.right for choice in choices])]
     scale = rows.std(0)
     scale[scale < _SMALLEST_STEP] = 1.0

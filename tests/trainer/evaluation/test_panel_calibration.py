@@ -1,10 +1,17 @@
 """The fit of a panel's weights: it finds the right ones, and keeps to its bounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from trainer.evaluation.calibration_fit import question_weights
-from trainer.evaluation.panel_calibration import Choice, fit_choices, probabilities
+from trainer.evaluation.panel_calibration import (
+    Choice,
+    fit_choices,
+    fit_with_ceiling,
+    probabilities,
+)
 
 # Two members: share, confidence, named, unperturbed of each; then "none", and it for a new question.
 TRUE = np.array([1.0, 0.5, -0.5, 1.5, 0.3, 1.0, 0.0, 0.5, 1.0, 2.0])
@@ -59,3 +66,13 @@ def test_a_few_questions_that_are_all_right_give_finite_weights() -> None:
     one = drawn_choices(1)[0]
     same = [Choice(number, one.features, 0, 1.0, True, 8, True) for number in range(50)]
     assert np.isfinite(fit_choices(same)).all()
+
+
+def test_the_ceiling_is_how_often_the_votes_tell_anything() -> None:
+    generator = np.random.default_rng(1)
+    drawn = drawn_choices(3000)
+    silent = [replace(each, right=3) if generator.random() < 0.2 else each for each in drawn]
+    theta, ceiling = fit_with_ceiling(silent)
+    assert ceiling == pytest.approx(0.8, abs=0.04)
+    assert theta[:-2] == pytest.approx(TRUE[:-2], abs=0.25)
+    assert fit_with_ceiling(drawn)[1] > 0.97

@@ -115,6 +115,7 @@ def test_the_panel_votes_with_the_familiarity_of_the_question() -> None:
         weights=(weights, weights),
         none=0.0,
         novel=4.0,
+        ceiling=1.0,
         budgets=(1, 4),
         ece=0.0,
         ece_outside=None,
