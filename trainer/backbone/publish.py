@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from latent.adapter import read_adapter
-from latent.errors import GtsError, NotFoundError
+from latent.errors import GtsError, InputError, MismatchError, NotFoundError
 from latent.files import read_json, write_text
 from latent.folders import read_format
 from latent.merging import load_factors
@@ -64,10 +64,12 @@ def ship(
     control: Path | None = None,
     sampler: str | None = None,
     vote: VoteKind | None = None,
+    average: Path | None = None,
 ) -> None:
     """Write the reasoner of a finished run to a folder, with its records; without a base, its card.
 
-    `sampler` and `vote` are its defaults.
+    `sampler` and `vote` are its defaults. `average` is the folder of a reasoner on the same base: the
+    mean of both adapters is written.
     """
     result_path = run / "result.json"
     if not result_path.is_file():
@@ -88,8 +90,11 @@ def ship(
         projection = projection.half()
     adapter = None
     if format.base is not None:
-        halved = {name: tensor.half() for name, tensor in load_factors(source).items()}
+        factors = load_factors(source) if average is None else _mean_factors(source, average)
+        halved = {name: tensor.half() for name, tensor in factors.items()}
         adapter = read_adapter(source), halved
+    elif average is not None:
+        raise InputError(f"{source} has no adapter, which --average needs", param="average")
     save_reasoner(folder, format, model, load_tokenizer(source), projection, adapter)
     for path in folder.iterdir():
         if path.is_file():
@@ -98,6 +103,24 @@ def ship(
         return
     card = reasoner_card(folder.name, read_json(folder / "reasoner.json"), result, runs, controlled)
     write_text(folder / "README.md", card)
+
+
+def _mean_factors(folder: Path, other: Path) -> dict[str, torch.Tensor]:
+    """Mean of the factors of two adapters, of which one was trained from the other.
+
+    It is the mean of what the adapters add only nearly, as far as the factors lie close together.
+    """
+    if read_format(other).base != read_format(folder).base:
+        raise MismatchError(f"{other} and {folder} have different bases", param="average")
+    if read_adapter(other) != read_adapter(folder):
+        raise MismatchError(
+            f"the adapters of {other} and {folder} differ in shape", param="average"
+        )
+    second = load_factors(other)
+    return {
+        name: (tensor.float() + second[name].float()) / 2
+        for name, tensor in load_factors(folder).items()
+    }
 
 
 def _chain(folder: Path) -> list[dict[str, Any]]:
@@ -210,10 +233,13 @@ def main() -> None:
     parser.add_argument("--control", type=Path, help="the run of the control without thoughts")
     parser.add_argument("--sampler", help="its default sampler; otherwise gts, or token for text")
     parser.add_argument("--vote", help="its default vote; otherwise majority")
+    parser.add_argument(
+        "--average", type=Path, help="a reasoner's folder: publish the mean of both adapters"
+    )
     options = parser.parse_args()
     try:
         vote = None if options.vote is None else parse_vote(options.vote)
-        ship(options.run, options.folder, options.control, options.sampler, vote)
+        ship(options.run, options.folder, options.control, options.sampler, vote, options.average)
     except GtsError as error:
         sys.exit(f"error: {error}")
 

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from latent.errors import NotFoundError
+from latent.errors import InputError, MismatchError, NotFoundError
 from latent.files import read_json, write_json
 from latent.folders import fingerprint
 from latent.reasoner import ProjectionMLP
 from latent.store import load_reasoner, save_reasoner
 from tests.reasoners import gpt2_config, random_model, reasoner_format, tokenizer
+from tests.trainer.backbone.small_runs import exported_weights, run_config
 from trainer.backbone.publish import main, ship
+from trainer.backbone.run import BackboneRun
 
 
 def _measured(accuracy: float) -> dict[str, Any]:
@@ -77,6 +80,33 @@ def test_a_published_reasoner_that_is_trained_further_keeps_its_runs(tmp_path: P
     ship(_run(tmp_path / "more", "coconut", "gts train more", tmp_path / "tiny"), tmp_path / "tiny")
     runs = read_json(tmp_path / "tiny" / "reasoner.json")["provenance"]["runs"]
     assert [run["command"] for run in runs] == ["gts train first", "gts train more"]
+
+
+def test_the_mean_of_two_adapters_can_be_shipped(decoder: str, tmp_path: Path) -> None:
+    config = run_config(decoder, "cot", init=f"{decoder}/gpt2", test=None, bare_steps=True)
+    config = replace(config, lora_rank=2, optimizer="adamw", learning_rate=0.02)
+    BackboneRun(config, tmp_path / "first").run()
+    more = replace(config, init=str(tmp_path / "first" / "reasoner"), seed=1)
+    BackboneRun(more, tmp_path / "more").run()
+    before, after = (exported_weights(tmp_path / name) for name in ("first", "more"))
+    ship(tmp_path / "more", tmp_path / "mean", average=tmp_path / "first" / "reasoner")
+    mean = load_file(tmp_path / "mean" / "adapter_model.safetensors")
+    assert mean.keys() == before.keys()
+    for name, tensor in mean.items():
+        expected = (before[name] + after[name]).half() / 2
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-3)
+    assert load_reasoner(tmp_path / "mean").fingerprint == fingerprint(tmp_path / "mean")
+
+    BackboneRun(replace(config, lora_rank=3, stage_steps=(1,)), tmp_path / "wide").run()
+    with pytest.raises(MismatchError, match="differ in shape"):
+        ship(tmp_path / "more", tmp_path / "none", average=tmp_path / "wide" / "reasoner")
+    other = replace(config, init=f"{decoder}/llama", stage_steps=(1,))
+    BackboneRun(other, tmp_path / "other").run()
+    with pytest.raises(MismatchError, match="different bases"):
+        ship(tmp_path / "more", tmp_path / "none", average=tmp_path / "other" / "reasoner")
+    with pytest.raises(InputError, match="has no adapter"):
+        ship(_run(tmp_path / "run", "cot", "gts train"), tmp_path / "none", average=tmp_path)
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_unfinished_run_is_not_shipped(tmp_path: Path) -> None:
