@@ -17,6 +17,7 @@ __all__ = ["Ask", "LaneBatch"]
 
 # A question's lanes leave a running pass in steps of this many, so that few group sizes occur.
 _BLOCK = 16
+_LEAST_DROPPED = 1 / 8  # of the running lanes
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,11 @@ class LaneBatch:
         )
 
     def drop_finished(self, is_finished: Sequence[bool]) -> torch.Tensor | None:
-        """Remove finished lanes, in blocks; return the rows that stay (n,), or None if all do."""
+        """Remove finished lanes, in blocks; return the rows that stay (n,), or None if all do.
+
+        Without compiled steps few lanes stay too, since removing any copies the keys and values of
+        all others.
+        """
         kept: list[list[int]] = []
         spare: list[
             tuple[int, int]
@@ -129,7 +134,9 @@ class LaneBatch:
             kept[last] += [row for _, row in spare[: size - total]]
         else:
             return None
-        if sum(map(len, kept)) == sum(self.counts):
+        running = sum(self.counts)
+        dropped = running - sum(map(len, kept))
+        if dropped == 0 or (self._compiled is None and dropped < _LEAST_DROPPED * running):
             return None
         order = sorted(
             (q for q, rows in enumerate(kept) if rows),

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 
 from latent.answers import last_number, parse_answer
 from latent.batch import LaneBatch
-from latent.calculator import Calculator, Registers
+from latent.calculator import Registers
 from latent.format import ReasonerFormat
-from latent.lanes import to_device
+from latent.lanes import row_block, to_device
 from latent.noise import Site
 from latent.reasoner import Reasoner
 
@@ -27,6 +27,8 @@ __all__ = ["Decoded", "Texts", "decode", "feed", "log_normaliser", "next_tokens"
 # free, and lanes that leave at once save their share of the next token.
 _LOOK_EVERY = {"cpu": 1}
 _LOOK_EVERY_ELSEWHERE = 4
+
+_LOGITS_AT_A_TIME = 2**22  # 16 MiB in fp32
 
 _TOKEN_BLOCK = 128  # tokens whose probabilities are summed together when one is drawn
 
@@ -178,26 +180,53 @@ def next_tokens(
     batch: LaneBatch, texts: Texts, hidden: torch.Tensor, slot: int, step: int
 ) -> torch.Tensor:
     """Choose and write down the token of every running row: (n, D) → (n,)."""
-    logits = batch.reasoner.logits(hidden)
-    chosen = _choose(batch, logits, slot + step, texts.starts)
-    if texts.equations is not None:
-        chosen = _calculate(batch.reasoner.calculator, texts.equations, texts, chosen)
-    picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
-    # The logarithm of a sum may be rounded to just below its largest term, and a lane whose state has
-    # overflowed has no distribution at all: what it writes gets a probability of 0.
-    logprobs = picked.double().clamp(max=0.0).nan_to_num(nan=_IMPOSSIBLE)
+    size = _rows_at_a_time(hidden, batch.reasoner.vocabulary_size)
+    drawn = None
+    if batch.sampler.temperature > 0.0:
+        drawn = batch.noise.uniform(slot + step, Site.TOKEN, 1)[:, 0]  # (n, 1)
+    pieces = [
+        _next_of(batch, texts, hidden, drawn, slice(first, first + size))
+        for first in range(0, len(hidden), size)
+    ]
+    chosen, logprobs = (torch.cat(each) for each in zip(*pieces, strict=True))
     texts.add(step, chosen, logprobs)
     return chosen
 
 
-def _calculate(
-    calculator: Calculator, equations: Registers, texts: Texts, chosen: torch.Tensor
-) -> torch.Tensor:
-    """Put the results of equations in place of the tokens that were chosen there: (n,)."""
-    state = equations[texts.rows]
-    chosen = torch.where(texts.starts < 0, calculator.correct(state, chosen), chosen)
-    equations[texts.rows] = calculator.read(state, chosen)
-    return chosen
+def _rows_at_a_time(hidden: torch.Tensor, vocabulary_size: int) -> int:
+    """Rows of the states (n, D) whose logits are computed together: on a CPU whole blocks of a few.
+
+    The logits of hundreds of rows would not fit into its caches, and the C library returns memory of
+    that size to the system, to take it again at the next step.
+    """
+    if hidden.device.type != "cpu":
+        return len(hidden)
+    block = row_block(hidden.device)
+    return max(_LOGITS_AT_A_TIME // (vocabulary_size * block), 1) * block
+
+
+def _next_of(
+    batch: LaneBatch, texts: Texts, hidden: torch.Tensor, drawn: torch.Tensor | None, piece: slice
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens of a piece of the running rows (n,), and their log-probabilities (n,)."""
+    rows = texts.rows[piece]
+    logits = batch.reasoner.logits(hidden[piece])
+    is_reasoning = texts.starts[piece] < 0
+    chosen = logits.argmax(-1)
+    if drawn is not None:
+        # Below the largest one, so that a low temperature overflows nothing and little is rounded.
+        scaled = (logits - logits.amax(-1, keepdim=True)).div_(batch.sampler.temperature)
+        sampled = _sample(scaled.softmax(-1), drawn[piece])
+        chosen = torch.where(batch.is_sampled[piece] & is_reasoning, sampled, chosen)
+    if texts.equations is not None:
+        # The results of equations, in place of the tokens that were chosen there.
+        calculator, state = batch.reasoner.calculator, texts.equations[rows]
+        chosen = torch.where(is_reasoning, calculator.correct(state, chosen), chosen)
+        texts.equations[rows] = calculator.read(state, chosen)
+    picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
+    # The logarithm of a sum may be rounded to just below its largest term, and a lane whose state has
+    # overflowed has no distribution at all: what it writes gets a probability of 0.
+    return chosen, picked.double().clamp(max=0.0).nan_to_num(nan=_IMPOSSIBLE)
 
 
 def feed(batch: LaneBatch, texts: Texts, chosen: torch.Tensor, slot: int) -> torch.Tensor:
@@ -205,21 +234,6 @@ def feed(batch: LaneBatch, texts: Texts, chosen: torch.Tensor, slot: int) -> tor
     reasoner = batch.reasoner
     masks = None if reasoner.format.is_latent else batch.masks(slot, texts.starts < 0)
     return reasoner.step(reasoner.embed(chosen), batch.cache, slot, masks)
-
-
-def _choose(
-    batch: LaneBatch, logits: torch.Tensor, step: int, starts: torch.Tensor
-) -> torch.Tensor:
-    """Pick each row's token, greedily or at the sampler's temperature: (n, V) → (n,)."""
-    chosen = logits.argmax(-1)
-    temperature = batch.sampler.temperature
-    if temperature > 0.0:
-        drawn = batch.noise.uniform(step, Site.TOKEN, 1)[:, 0]  # (T, 1)
-        # Below the largest one, so that a low temperature overflows nothing and little is rounded.
-        scaled = (logits - logits.amax(-1, keepdim=True)).div_(temperature)
-        sampled = _sample(scaled.softmax(-1), drawn)
-        chosen = torch.where(batch.is_sampled & (starts < 0), sampled, chosen)
-    return chosen
 
 
 def _sample(probabilities: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
