@@ -15,6 +15,7 @@ from latent.folders import SamplerCard, read_sampler_card, sampler_digest, weigh
 from latent.noise import derive_seed
 from latent.reasoner import Reasoner
 from latent.samplers import Sampler
+from latent.specs import SamplerSpec
 from latent.store import load_reasoner, load_sampler
 from latent.verifier_file import find_verifier
 from latent.zoo import resolve_model, resolve_sampler
@@ -123,13 +124,15 @@ def load_subject(config: EvaluationConfig) -> Subject:
 
 
 def _seed_groups(cards: Mapping[str, SamplerCard]) -> list[tuple[str, ...]]:
-    """Groups of two or more samplers whose trainings differ only in the seed."""
+    """Groups of two or more samplers, at one scale of σ, whose trainings differ only in the seed."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for spec, card in cards.items():
         config = card.training.get("config")
         if isinstance(config, dict):
+            own = SamplerSpec.parse(spec)
+            scale = "auto" if own.is_auto else own.value
             data = [card.training.get("data"), card.training.get("questions")]
-            recipe = [data, {**config, "seed": None}]
+            recipe = [data, {**config, "seed": None}, scale]
             groups[json.dumps(recipe, sort_keys=True)].append(spec)
     return [tuple(specs) for specs in groups.values() if len(specs) > 1]
 

@@ -359,7 +359,9 @@ def test_samplers_whose_trainings_differ_only_in_the_seed_form_a_group(
         training = {"data": "embedded", **({"config": config} if config else {})}
         card = SamplerCard("gts", 32, fingerprint(folder), training)
         save_sampler(folder / "samplers" / name, heads.heads, card)
-    samplers = "gaussian:0.5,gts,gts:other,gts:seed-1,gts:unknown"
+    samplers = (
+        "gaussian:0.5,gts,gts@0.5,gts:other,gts:seed-1,gts:unknown"  # gts@0.5 has the seed of gts
+    )
     config = EvaluationConfig(
         model=str(folder), data="embedded", samplers=parse_samplers(samplers), limit=2, threads=1
     )
