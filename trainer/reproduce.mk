@@ -169,8 +169,12 @@ $(runs)/smollm2-codi-sampler/sampler.json: $(runs)/smollm2-codi.shipped
 $(zoo)/smollm2-codi/samplers/default/sampler.json: $(runs)/smollm2-codi-sampler/sampler.json
 	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md sampler.safetensors sampler.json) $(@D)
 
+$(runs)/smollm2-codi/scales: $(zoo)/smollm2-codi/samplers/default/sampler.json
+	python -m trainer.evaluation.scales --model smollm2-codi --data $(runs)/smollm2-codi-2/held-out.jsonl \
+		--limit 208 --scales 1,0.7,0.4,0.2 && touch $@
+
 .PHONY: smollm2
-smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-control/result.json $(zoo)/smollm2-codi/samplers/default/sampler.json
+smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-control/result.json $(runs)/smollm2-codi/scales
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 shipped += $(models:%=$(zoo)/%/verifiers/default/verifier.json) $(models:%=$(runs)/%/scales)
