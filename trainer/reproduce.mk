@@ -76,9 +76,15 @@ $(runs)/smollm2-cot-3/result.json: $(runs)/smollm2-cot-2/result.json
 	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner --steps 340 --seed 6 \
 		$(call shares,0.26,0.13,0.02,0.57) --data embedded:train=0.02)
 
-$(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot-3/result.json
+# Of the adapters before and after one more, the mean.
+$(runs)/smollm2-cot-4/result.json: $(runs)/smollm2-cot-3/result.json
+	$(call train, backbone cot $(smollm2_cot) --init $(<D)/reasoner --steps 330 --seed 7 \
+		$(call shares,0.30,0.10,0.02,0.56) --data embedded:train=0.02)
+
+$(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot-4/result.json
 	rm -f $(zoo)/smollm2-cot/calibration.json
-	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-cot --sampler token:0.7 --vote checked && touch $@
+	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-cot --average $(runs)/smollm2-cot-3/reasoner \
+		--sampler token:0.7 --vote checked && touch $@
 
 # CODI from the text reasoner of the run before: its thoughts are first given as tokens, then fed back;
 # then fed back once more, with the forms that were written after that.
