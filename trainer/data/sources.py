@@ -3,7 +3,7 @@
 A file is JSON lines, GSM8K-Aug lines or one JSON array, where each record is recognised by its own
 fields: GSM8K and plain rows (question, answer), SVAMP (Body, Question, Answer), MultiArith (sQuestion,
 lSolutions) and GSM-Hard (input, target). MAWPS and ASDiv-A come as CSV, recognised by its header.
-`fresh` names a file of this package.
+`fresh` and `varied` name files of this package.
 """
 
 import csv
@@ -50,7 +50,9 @@ GENERATORS: dict[str, Callable[[], Sequence[Drawable]]] = {
 }
 
 # Files of this package, by name: questions that no reasoner was trained on, to calibrate with.
-_PACKAGED = {"fresh": Path(__file__).parent / "problems" / "fresh.jsonl"}
+_PACKAGED = {
+    name: Path(__file__).parent / "problems" / f"{name}.jsonl" for name in ("fresh", "varied")
+}
 _EMBEDDED_COUNT = 1000
 _CSV_FIELDS = ("Question", "Numbers", "Equation", "Answer")  # of MAWPS and ASDiv-A
 _DIGIT_LIMIT = 28  # before or after the point; longer numbers are mistakes in the data

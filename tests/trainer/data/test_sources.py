@@ -216,9 +216,12 @@ def test_a_csv_file_that_breaks_off_inside_quotes_is_refused(tmp_path: Path) -> 
         load_rows(_write(tmp_path, MAWPS_HEADER, '"a number0 .,2,+ number0 1,3'))
 
 
-def test_the_fresh_questions_are_right_and_in_no_everyday_form() -> None:
-    rows = load_rows("fresh")
-    assert len(rows) == 852
+@pytest.mark.parametrize(("name", "count"), [("fresh", 852), ("varied", 695)])
+def test_questions_to_calibrate_with_are_right_and_in_no_everyday_form(
+    name: str, count: int
+) -> None:
+    rows = load_rows(name)
+    assert len(rows) == count
     forms = {template.key for template in everyday_templates()}
     for row in rows:
         assert are_equations_true("\n".join(row.steps)), row
