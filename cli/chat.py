@@ -48,7 +48,8 @@ def chat_command(
     vote: Annotated[
         str | None,
         typer.Option(
-            help="majority, confidence, best, centroid, checked or verifier.", show_default=False
+            help="majority, confidence, best, centroid, checked, likelihood or verifier.",
+            show_default=False,
         ),
     ] = None,
     device: Device = "auto",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 24
 # Offered by shell completion.
-_VOTES = ("majority", "confidence", "best", "centroid", "checked", "verifier")
+_VOTES = ("majority", "confidence", "best", "centroid", "checked", "likelihood", "verifier")
 _SAMPLERS = ("deterministic", "dropout:0.1", "gaussian:1.0", "gts", "token:1.0")
 _QUESTION = "Tom has 12 apples. He buys 5 more and gives 3 to Anna. How many apples does Tom have?"
 _EXAMPLES = f"""
@@ -70,8 +70,9 @@ def solve_command(
         str | None,
         typer.Option(
             help="majority, confidence, best, centroid, checked, which leaves out trajectories with "
-            "a false equation, or verifier, for a model that has one (gts train verifier). Without "
-            "it: the model's default, or majority.",
+            "a false equation, likelihood, which takes the answer with the likeliest reasoning, or "
+            "verifier, for a model that has one (gts train verifier). Without it: the model's "
+            "default, or majority.",
             autocompletion=lambda: list(_VOTES),
         ),
     ] = None,

@@ -42,6 +42,7 @@ class Evidence:
     budget: int  # trajectories that voted
     is_unperturbed: bool  # only the deterministic trajectory voted
     novelty: float = 0.0  # of the question, see latent.familiarity
+    likelihood: float | None = None  # of the winner's likeliest chain, if the reasoner gives one
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Coefficients:
 
     `_few` is the weight at the smallest fitted budget, `_many` at the largest; in between it is
     interpolated linearly in log₂ of the budget. These hold for a question without new word pairs,
-    the three called `novel` for one that has no other; in between, by its novelty. The weights in
-    `MONOTONE` are ≥ 0, so a larger share or confidence never lowers the probability.
+    those called `novel` for one that has no other; in between, by its novelty. The weights in
+    `MONOTONE` are ≥ 0, so a larger share, confidence or likelihood never lowers the probability.
     """
 
     intercept: float
@@ -65,6 +66,8 @@ class Coefficients:
     novel: float
     share_novel: float
     confidence_novel: float
+    likelihood: float = 0.0
+    likelihood_novel: float = 0.0
 
     MONOTONE = (
         "share_few",
@@ -73,6 +76,8 @@ class Coefficients:
         "confidence_many",
         "share_novel",
         "confidence_novel",
+        "likelihood",
+        "likelihood_novel",
     )
 
 
@@ -156,17 +161,19 @@ def evidence_of(tally: Tally, novelty: float = 0.0) -> Evidence:
         budget=sum(candidate.votes for candidate in tally.candidates),
         is_unperturbed=len(tally.candidates) == 1 and winner.trajectories == (DETERMINISTIC,),
         novelty=novelty,
+        likelihood=winner.likelihood,
     )
 
 
 def features(evidence: Evidence, budgets: tuple[int, int]) -> NDArray[np.float64]:
-    """Features of a vote, in the order of `Coefficients`: (11,)."""
+    """Features of a vote, in the order of `Coefficients`: (13,)."""
     low, high = budgets
     budget = min(max(evidence.budget, low), high)
     late = math.log2(budget / low) / math.log2(high / low) if high > low else 0.0
     # Add-one smoothing: a share of 1 is weaker evidence when there are few votes.
     share = _logit((budget * evidence.share + 1) / (budget + 2))
-    confidence = _logit(min(max(evidence.confidence, _EDGE), 1 - _EDGE))
+    confidence = _clamped_logit(evidence.confidence)
+    likelihood = 0.0 if evidence.likelihood is None else _clamped_logit(evidence.likelihood)
     known = [
         1.0,
         late,
@@ -179,11 +186,22 @@ def features(evidence: Evidence, budgets: tuple[int, int]) -> NDArray[np.float64
     ]
     novel = [1.0, share, confidence]
     new = evidence.novelty
-    return np.array([*((1 - new) * each for each in known), *(new * each for each in novel)])
+    return np.array(
+        [
+            *((1 - new) * each for each in known),
+            *(new * each for each in novel),
+            (1 - new) * likelihood,
+            new * likelihood,
+        ]
+    )
 
 
 def _logit(probability: float) -> float:
     return math.log(probability) - math.log1p(-probability)
+
+
+def _clamped_logit(probability: float) -> float:
+    return _logit(min(max(probability, _EDGE), 1 - _EDGE))
 
 
 def calibrated_name(spec: SamplerSpec) -> str:

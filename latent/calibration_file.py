@@ -196,6 +196,8 @@ def _calibration(data: Any, at: str) -> Calibration:
 
 
 def _coefficients(data: Any, at: str) -> Coefficients:
+    if isinstance(data, dict):  # older files do not have the last two
+        data = {"likelihood": 0.0, "likelihood_novel": 0.0, **data}
     values = checked_fields(data, [field.name for field in fields(Coefficients)], f"{at}.")
     for name, value in values.items():
         if checked_number(value, f"{at}.{name}") < 0 and name in Coefficients.MONOTONE:

@@ -19,6 +19,7 @@ from latent.format import ReasonerFormat
 from latent.lanes import row_block, to_device
 from latent.noise import Site
 from latent.reasoner import Reasoner
+from latent.trajectory import IMPOSSIBLE
 
 __all__ = ["Decoded", "Texts", "decode", "feed", "log_normaliser", "next_tokens", "read_text"]
 
@@ -32,8 +33,6 @@ _LOGITS_AT_A_TIME = 2**22  # 16 MiB in fp32
 
 _TOKEN_BLOCK = 128  # tokens whose probabilities are summed together when one is drawn
 
-_IMPOSSIBLE = -1e9  # a log-probability whose exponential is 0; JSON has no infinity
-
 
 @dataclass(frozen=True)
 class Decoded:
@@ -44,6 +43,7 @@ class Decoded:
     answer_start: int | None  # None: the answer prefix never came
     is_finished: bool  # end-of-text was reached
     logprob: float  # mean of the answer's own tokens, through end-of-text
+    chain_logprob: float  # sum of the tokens before the answer that the reasoner chose itself
 
 
 def read_text(
@@ -73,6 +73,7 @@ class Texts:
         self.limit = format.free_tokens + len(self._prefix) + format.max_answer_tokens
         self.tokens = torch.zeros(total, self.limit, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(total, self.limit, dtype=torch.float64, device=device)
+        self.chain_logprobs = torch.zeros(total, dtype=torch.float64, device=device)
         self.lengths = torch.zeros(total, dtype=torch.long, device=device)
         start = -1 if len(self._prefix) else 0
         self._starts = torch.full((total,), start, device=device)  # of the answer; −1: not yet
@@ -92,10 +93,17 @@ class Texts:
         """Which running rows have their whole text: (n,)."""
         return self._is_done[self.rows]
 
-    def add(self, step: int, chosen: torch.Tensor, logprobs: torch.Tensor) -> None:
-        """Append a token to the running rows that are not done, (n,) each."""
+    def add(
+        self, step: int, chosen: torch.Tensor, logprobs: torch.Tensor, is_computed: torch.Tensor
+    ) -> None:
+        """Append a token to the running rows that are not done, (n,) each.
+
+        `is_computed` are the tokens that a calculator wrote.
+        """
         rows, format, prefix = self.rows, self._format, self._prefix
         starts, is_going = self.starts, ~self.is_done
+        is_own = is_going & (starts < 0) & ~is_computed
+        self.chain_logprobs[rows] += torch.where(is_own, logprobs, 0.0)
         self.tokens[rows, step] = torch.where(is_going, chosen, 0)
         self.logprobs[rows, step] = torch.where(is_going, logprobs, 0.0)
         self.lengths[rows] += is_going
@@ -118,25 +126,34 @@ class Texts:
     def read(self) -> list[Decoded]:
         """Bring everything to the host in one transfer."""
         flags = torch.stack((self.lengths, self._starts, self._is_ended.long()), dim=1)
-        numbers = torch.cat((flags.double(), self.tokens.double(), self.logprobs), dim=1)
+        chains = self.chain_logprobs[:, None]
+        numbers = torch.cat((flags.double(), chains, self.tokens.double(), self.logprobs), dim=1)
         host = numbers.cpu().numpy()  # exact: token ids and lengths are below 2⁵³
         lengths, starts, ended = host[:, :3].astype(np.int64).T
-        tokens = host[:, 3 : 3 + self.limit].astype(np.int64)
-        logprobs = host[:, 3 + self.limit :]
+        tokens = host[:, 4 : 4 + self.limit].astype(np.int64)
+        logprobs = host[:, 4 + self.limit :]
         column = np.arange(self.limit)
         firsts = np.maximum(starts, 0)
         is_own = (column >= firsts[:, None]) & (column < lengths[:, None])
         sums = np.where(is_own, logprobs, 0.0).cumsum(1)[:, -1]
         means = sums / np.maximum(lengths - firsts, 1)
         return [
-            Decoded(tuple(ids[:n]), tuple(each[:n]), start if start >= 0 else None, bool(end), mean)
-            for ids, each, n, start, end, mean in zip(
+            Decoded(
+                tuple(ids[:n]),
+                tuple(each[:n]),
+                start if start >= 0 else None,
+                bool(end),
+                mean,
+                chain,
+            )
+            for ids, each, n, start, end, mean, chain in zip(
                 tokens.tolist(),
                 logprobs.tolist(),
                 lengths.tolist(),
                 starts.tolist(),
                 ended.tolist(),
                 means.tolist(),
+                host[:, 3].tolist(),
                 strict=True,
             )
         ]
@@ -188,8 +205,8 @@ def next_tokens(
         _next_of(batch, texts, hidden, drawn, slice(first, first + size))
         for first in range(0, len(hidden), size)
     ]
-    chosen, logprobs = (torch.cat(each) for each in zip(*pieces, strict=True))
-    texts.add(step, chosen, logprobs)
+    chosen, logprobs, is_computed = (torch.cat(each) for each in zip(*pieces, strict=True))
+    texts.add(step, chosen, logprobs, is_computed)
     return chosen
 
 
@@ -207,8 +224,8 @@ def _rows_at_a_time(hidden: torch.Tensor, vocabulary_size: int) -> int:
 
 def _next_of(
     batch: LaneBatch, texts: Texts, hidden: torch.Tensor, drawn: torch.Tensor | None, piece: slice
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens of a piece of the running rows (n,), and their log-probabilities (n,)."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Tokens of a piece of the running rows, their log-probabilities, which are computed: (n,)."""
     rows = texts.rows[piece]
     logits = batch.reasoner.logits(hidden[piece])
     is_reasoning = texts.starts[piece] < 0
@@ -218,15 +235,17 @@ def _next_of(
         scaled = (logits - logits.amax(-1, keepdim=True)).div_(batch.sampler.temperature)
         sampled = _sample(scaled.softmax(-1), drawn[piece])
         chosen = torch.where(batch.is_sampled[piece] & is_reasoning, sampled, chosen)
+    is_computed = torch.zeros_like(is_reasoning)
     if texts.equations is not None:
         # The results of equations, in place of the tokens that were chosen there.
         calculator, state = batch.reasoner.calculator, texts.equations[rows]
+        is_computed, _ = calculator.due(state)
         chosen = torch.where(is_reasoning, calculator.correct(state, chosen), chosen)
         texts.equations[rows] = calculator.read(state, chosen)
     picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
     # The logarithm of a sum may be rounded to just below its largest term, and a lane whose state has
     # overflowed has no distribution at all: what it writes gets a probability of 0.
-    return chosen, picked.double().clamp(max=0.0).nan_to_num(nan=_IMPOSSIBLE)
+    return chosen, picked.double().clamp(max=0.0).nan_to_num(nan=IMPOSSIBLE), is_computed
 
 
 def feed(batch: LaneBatch, texts: Texts, chosen: torch.Tensor, slot: int) -> torch.Tensor:

@@ -183,8 +183,15 @@ class ReasonerFormat:
     @property
     def votes(self) -> tuple[VoteKind, ...]:
         """The votes that its trajectories can take part in without a verifier."""
-        without = ("checked" if self.is_latent else "centroid", "verifier")
+        without = {"checked" if self.is_latent else "centroid", "verifier"}
+        if not self.has_chain:
+            without.add("likelihood")
         return tuple(vote for vote in get_args(VoteKind) if vote not in without)
+
+    @property
+    def has_chain(self) -> bool:
+        """Whether it writes its reasoning, or spells it in thoughts that are read as equations."""
+        return not self.is_latent or self.calculator
 
     def usual_samplers(self, learned: Sequence[str]) -> list[str]:
         """One spec of every kind that can be used, with those of the learned samplers."""
@@ -242,6 +249,8 @@ class ReasonerFormat:
             return
         if not self.is_latent:
             why = f"needs thoughts, and {name} reasons in text"
+        elif vote == "likelihood":
+            why = f"needs reasoning that can be read, and the thoughts of {name} are not spelled"
         elif vote == "verifier":
             why = f"needs a verifier, and {name} has none: gts train verifier makes one"
         else:

@@ -37,25 +37,32 @@ class MemberVotes:
         # Add-one smoothing: a share of 1, or of 0, says less when there are few votes.
         share = math.log((votes + 1) / (self.count - votes + 1))
         if candidate is None:
-            return share, 0.0, 0.0, 0.0
-        confidence = min(max(candidate.confidence, _EDGE), 1 - _EDGE)
-        log_odds = math.log(confidence) - math.log1p(-confidence)
-        return share, log_odds, 1.0, float(answer == self.unperturbed)
+            return share, 0.0, 0.0, 0.0, 0.0
+        confidence = _log_odds(candidate.confidence)
+        likelihood = 0.0 if candidate.likelihood is None else _log_odds(candidate.likelihood)
+        return share, confidence, 1.0, float(answer == self.unperturbed), likelihood
+
+
+def _log_odds(probability: float) -> float:
+    probability = min(max(probability, _EDGE), 1 - _EDGE)
+    return math.log(probability) - math.log1p(-probability)
 
 
 @dataclass(frozen=True)
 class MemberWeights:
     """Weights of a member's features in the log-odds of a candidate.
 
-    Those in `MONOTONE` are ≥ 0: more votes or a larger confidence never speak against an answer.
+    Those in `MONOTONE` are ≥ 0: more votes, a larger confidence or a likelier chain never speak against
+    an answer.
     """
 
     share: float
     confidence: float
     named: float
     unperturbed: float
+    likelihood: float = 0.0
 
-    MONOTONE = ("share", "confidence")
+    MONOTONE = ("share", "confidence", "likelihood")
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,7 @@ class PanelCalibration:
 def design(
     answers: Sequence[Decimal], votes: Mapping[int, MemberVotes], members: int, novelty: float
 ) -> NDArray[np.float64]:
-    """Features of each answer, and of "none of them" as the last row: (answers + 1, 4 · members + 2)."""
+    """Features of each answer, and of "none of them" as the last row: (answers + 1, 5 · members + 2)."""
     width = len(MemberWeights.__annotations__)
     rows = np.zeros((len(answers) + 1, width * members + 2))
     for row, answer in enumerate(answers):

@@ -228,6 +228,7 @@ def _calibration(data: Any, at: str, members: int) -> PanelCalibration:
 
 
 def _weights(data: Any, at: str) -> MemberWeights:
+    data = {"likelihood": 0.0, **data} if isinstance(data, dict) else data  # older files have none
     values = checked_fields(data, [field.name for field in fields(MemberWeights)], at)
     for name, value in values.items():
         if checked_number(value, at + name) < 0 and name in MemberWeights.MONOTONE:

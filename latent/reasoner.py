@@ -92,10 +92,16 @@ class Reasoner:
         _fuse_gelu(model)
         parts = [model] if projection is None else [model, projection]
         self.parameter_count = sum(p.numel() for part in parts for p in part.parameters())
+        self._embedding: Any = model.get_input_embeddings()
+        # Rows of the vocabulary head for the signs of spelled thoughts, before it is rounded: (A, D).
+        self.sign_head: torch.Tensor | None = None
+        if format.calculator:  # also refuses a tokenizer that does not fit
+            rows = self._model.get_output_embeddings().weight[self.calculator.sign_ids].detach()
+            self.sign_head = rows.to(torch.promote_types(rows.dtype, torch.float32))
         self.is_int8 = is_int8 and quantise_(model)
         self._decoder: Any = model.base_model
         self._head: Any = self._model.get_output_embeddings()
-        self._embedding: Any = model.get_input_embeddings()
+        self._embedding = model.get_input_embeddings()
         # COCONUT feeds the state back as it is.
         self._feedback: nn.Module = (
             projection.eval().requires_grad_(False) if projection else nn.Identity()
@@ -104,8 +110,6 @@ class Reasoner:
         self.default_dropout_sites = default_sites(
             self._decoder, has_projection=projection is not None
         )
-        if format.calculator:
-            assert self.calculator  # refuses a tokenizer that does not fit
         self._try_out()
 
     def _try_out(self) -> None:
@@ -303,9 +307,9 @@ class Reasoner:
 
         A budget of 1 is the deterministic trajectory. Without a sampler or a vote: the reasoner's
         default. Without a seed one is drawn, and reported. `vote` is majority, confidence, best,
-        centroid, checked or verifier; `include_deterministic` makes the unperturbed trajectory one of
-        the budget. `stop` may end it early; with a calibrated confidence below `abstain_below` no
-        answer is given.
+        centroid, checked, likelihood or verifier; `include_deterministic` makes the unperturbed
+        trajectory one of the budget. `stop` may end it early; with a calibrated confidence below
+        `abstain_below` no answer is given.
         """
         from latent.solve import solve
 

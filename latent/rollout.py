@@ -174,9 +174,12 @@ def _run(
     timing = Timing(0.0, thought_seconds, _now(reasoner) - started - thought_seconds)
     # One transfer from the device for all questions of the pass.
     finals = thoughts.final.double().cpu().numpy() if thoughts else None  # (T, D)
+    chains: Sequence[float] | None = [row.chain_logprob for row in rows]
+    if thoughts is not None:
+        chains = None if thoughts.chain_logprobs is None else thoughts.chain_logprobs.tolist()
     read = cache(partial(read_text, reasoner))  # many lanes write the same
     return [
-        _result(read, ask, rows, lanes, thoughts, finals, verified, scores, probed, timing)
+        _result(read, ask, rows, lanes, thoughts, finals, chains, verified, scores, probed, timing)
         for ask, lanes, probed in zip(asks, batch.rows_of, probes, strict=True)
     ]
 
@@ -205,6 +208,7 @@ def _result(
     lanes: range,
     thoughts: Thoughts | None,
     finals: NDArray[np.float64] | None,
+    chains: Sequence[float] | None,
     verified: LaneStates | None,
     scores: Sequence[float] | None,
     probed: Probe | None,
@@ -227,6 +231,7 @@ def _result(
                 answer_start=row.answer_start,
                 final_thought=None if finals is None else finals[lane],
                 score=None if scores is None else scores[lane],
+                chain_logprob=None if chains is None else chains[lane],
             )
         )
     assert ask.prefix is not None

@@ -23,6 +23,7 @@ class Thoughts:
     contexts: torch.Tensor | None  # (T, K, D), on request
     perturbations: torch.Tensor | None  # (T, K, D), on request
     states: torch.Tensor | None  # (T, K, D) h, from which each thought was made; on request
+    chain_logprobs: torch.Tensor | None  # (T,) of the signs that spelled thoughts read as
 
 
 def think(
@@ -44,7 +45,9 @@ def think(
     hidden = batch.first_hidden
     equations: SpelledEquations | None = None
     if reasoner.format.calculator:
-        equations = SpelledEquations(reasoner.calculator, reasoner.embed, len(hidden))
+        equations = SpelledEquations(
+            reasoner.calculator, reasoner.embed, len(hidden), reasoner.sign_head
+        )
     for k in range(count):
         masks = batch.masks(step=k)
         if keep_states:
@@ -62,7 +65,7 @@ def think(
             contexts.append(context)
             perturbations.append(z)
         if equations is not None:
-            equations.read(thought)
+            equations.read(thought, hidden)
         hidden = reasoner.step(thought, batch.cache, k, masks)
     final = hidden
     for slot, token in enumerate((reasoner.format.end_id or 0, *reasoner.format.after_end_ids)):
@@ -74,4 +77,5 @@ def think(
         contexts=torch.stack(contexts, dim=1) if contexts else None,
         perturbations=torch.stack(perturbations, dim=1) if perturbations else None,
         states=torch.stack(states, dim=1) if states else None,
+        chain_logprobs=None if equations is None else equations.logprobs,
     )

@@ -9,12 +9,21 @@ from numpy.typing import NDArray
 
 from latent.errors import InputError
 
-__all__ = ["DETERMINISTIC", "MAX_BUDGET", "MAX_SEED", "Timing", "Trajectory", "budget_indices"]
+__all__ = [
+    "DETERMINISTIC",
+    "IMPOSSIBLE",
+    "MAX_BUDGET",
+    "MAX_SEED",
+    "Timing",
+    "Trajectory",
+    "budget_indices",
+]
 
 # The index of the trajectory that nothing perturbs.
 DETERMINISTIC = -1
 MAX_SEED = 2**63 - 1
 MAX_BUDGET = 2**16
+IMPOSSIBLE = -1e9  # a log-probability whose exponential is 0; JSON has no infinity
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,9 @@ class Trajectory:
     # (D,), for the centroid vote; None for a text reasoner. Not compared: arrays have no one equality.
     final_thought: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
     score: float | None = None  # the verifier's, at least 0; None if none has judged it
+    # Of its reasoning text, or of the signs that its spelled thoughts read as, without what a calculator
+    # wrote; None if the thoughts spell nothing.
+    chain_logprob: float | None = None
     # Of a panel, whose trajectories are numbered in its own order: who drew it, and its index there.
     member: str | None = None
     member_index: int | None = None

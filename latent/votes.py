@@ -1,4 +1,4 @@
-"""The six votes: trajectories in, ranked candidates out. Needs no torch."""
+"""The seven votes: trajectories in, ranked candidates out. Needs no torch."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,9 @@ __all__ = [
     "tally",
 ]
 
-VoteKind = Literal["majority", "confidence", "best", "centroid", "checked", "verifier"]
+VoteKind = Literal[
+    "majority", "confidence", "best", "centroid", "checked", "likelihood", "verifier"
+]
 
 _CENTRE_ITERATIONS = 64
 
@@ -39,6 +41,8 @@ class Candidate:
     confidence: float
     trajectories: tuple[int, ...]
     members: Mapping[str, int] | None = None  # of a panel: the votes by member
+    # Probability that the reasoner gives to the likeliest chain of its trajectories, if it gives one.
+    likelihood: float | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def tally(trajectories: Sequence[Trajectory], kind: VoteKind = "majority") -> Ta
             share=scores[answer] / total if total > 0 else len(group) / len(trajectories),
             confidence=sum(trajectory.confidence for trajectory in group) / len(group),
             trajectories=tuple(trajectory.index for trajectory in group),
+            likelihood=_likelihood(group),
         )
         for answer, group in groups.items()
     ]
@@ -133,6 +138,21 @@ def _by_best(_: Sequence[Trajectory]) -> _Score:
 def _by_checked(_: Sequence[Trajectory]) -> _Score:
     """Score a group by its members whose written equations are all true."""
     return lambda group: float(sum(are_equations_true(trajectory.text) for trajectory in group))
+
+
+def _likelihood(group: Sequence[Trajectory]) -> float | None:
+    """Probability of the likeliest chain; None if not all trajectories have one."""
+    chains = [each.chain_logprob for each in group if each.chain_logprob is not None]
+    return math.exp(max(chains)) if len(chains) == len(group) else None
+
+
+def _by_likelihood(trajectories: Sequence[Trajectory]) -> _Score:
+    """Score a group by its likeliest chain, however often it was drawn."""
+    if any(each.chain_logprob is None for each in trajectories):
+        raise InputError(
+            "the likelihood vote needs a reasoner that writes or spells its reasoning", param="vote"
+        )
+    return lambda group: _likelihood(group) or 0.0
 
 
 def _by_verifier(trajectories: Sequence[Trajectory]) -> _Score:
@@ -193,5 +213,6 @@ _SCORES: dict[VoteKind, Callable[[Sequence[Trajectory]], _Score]] = {
     "best": _by_best,
     "centroid": _by_centroid,
     "checked": _by_checked,
+    "likelihood": _by_likelihood,
     "verifier": _by_verifier,
 }

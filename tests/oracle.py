@@ -24,6 +24,7 @@ class OracleTrajectory:
     contexts: list[torch.Tensor] = field(default_factory=list)
     perturbations: list[torch.Tensor] = field(default_factory=list)
     answer_start: int | None = None
+    chain: float = 0.0  # log-probability of its text, or of its thoughts read as signs
 
 
 class Oracle:
@@ -81,7 +82,7 @@ class Oracle:
         inputs = self.inputs = [self._embed(token) for token in self.reasoner.encode(question)]
         self.masks = [None] * len(inputs)
         for k in range(format.thoughts):
-            hidden = self._forward(inputs)[-1]
+            hidden = state = self._forward(inputs)[-1]
             if self.dropout and "projection" in self.sites:
                 hidden = hidden * self._keep(noise.uniform(k, Site.PROJECTION, len(hidden))[0, 0])
             context = self.reasoner._feedback(hidden)
@@ -91,6 +92,8 @@ class Oracle:
             z = sampler.perturb(context, epsilon) if index >= 0 else torch.zeros_like(context)
             found.contexts.append(context)
             found.perturbations.append(z)
+            if format.calculator:
+                found.chain += self._likely(context + z, state, inputs[len(inputs) - k :])
             inputs.append(context + z)
             self.masks.append((k, noise))
         if format.is_latent:
@@ -98,18 +101,34 @@ class Oracle:
                 inputs.append(self._embed(token))
                 self.masks.append(None)
         self._generate(found, inputs, sampler, noise, index)
+        if not format.is_latent:
+            found.chain = sum(found.logprobs[: found.answer_start])
         return found
 
     def _calculated(self, context: torch.Tensor, before: list[torch.Tensor]) -> torch.Tensor:
         """Read all thoughts from the first; if a result is due, give the embedding of its sign."""
         calculator = self.reasoner.calculator
-        state = Registers.idle(1, context.device)
-        for thought in before:
-            state = calculator.read(state, self._nearest(thought))
+        state = self._state(before)
         chosen = self._nearest(context)
         corrected = calculator.correct(state, chosen)
         is_kept = not calculator.due(state)[0].item() and corrected.item() == chosen.item()
         return context if is_kept else self._embed(int(corrected))
+
+    def _state(self, thoughts: list[torch.Tensor]) -> Registers:
+        state = Registers.idle(1, self.model.device)
+        for thought in thoughts:
+            state = self.reasoner.calculator.read(state, self._nearest(thought))
+        return state
+
+    def _likely(
+        self, thought: torch.Tensor, hidden: torch.Tensor, before: list[torch.Tensor]
+    ) -> float:
+        """Log-probability of the sign that a thought reads as; 0 where a result is due."""
+        calculator = self.reasoner.calculator
+        if calculator.due(self._state(before))[0].item():
+            return 0.0
+        likely = self.model.lm_head(hidden)[calculator.sign_ids].log_softmax(-1)
+        return float(likely[calculator.sign_ids == self._nearest(thought)])
 
     def _nearest(self, thought: torch.Tensor) -> torch.Tensor:
         """The sign whose embedding is nearest: (1,)."""

@@ -261,6 +261,7 @@ def _trajectory_out(trajectory: Trajectory) -> TrajectoryOut:
         logprob=trajectory.logprob,
         confidence=trajectory.confidence,
         score=trajectory.score,
+        chain_logprob=trajectory.chain_logprob,
         member=trajectory.member,
         member_index=trajectory.member_index,
         tokens=tokens,

@@ -100,9 +100,11 @@ class SolveFields(Body):
     vote: VoteKind | None = Field(
         None,
         description="How the trajectories' answers are counted. `checked` leaves out those with a "
-        "false equation in their text. `verifier` adds up the scores that a learned verifier gives "
-        "them, for a model that lists it in its `votes`; it goes with no `stop` and no "
-        "`abstain_below`. Absent: the model's default, which is majority if it names none.",
+        "false equation in their text. `likelihood` takes the answer with the likeliest reasoning. "
+        "`verifier` adds up the scores that a learned verifier gives them; it goes with no `stop` "
+        "and no "
+        "`abstain_below`. A model lists those that it can take in its `votes`. Absent: its default, "
+        "which is majority if it names none.",
     )
     seed: Seed = None
     include_deterministic: bool = Field(
@@ -219,6 +221,11 @@ class TrajectoryOut(Out):
     confidence: float = Field(description="exp(logprob).")
     score: float | None = Field(
         None, description="With the vote `verifier`: the verifier's score, 0 or more."
+    )
+    chain_logprob: float | None = Field(
+        None,
+        description="Log-probability of its reasoning text, or of the equations that its thoughts "
+        "spell, without what a calculator wrote; null if the thoughts spell nothing.",
     )
     member: str | None = Field(None, description="Of a panel: the member that drew it.")
     member_index: int | None = Field(

@@ -101,6 +101,7 @@ class LaneReport:
         ]
         finals = [each.final_thought for each in self.trajectories]
         scores = [each.score for each in self.trajectories]
+        chains = [each.chain_logprob for each in self.trajectories]
         columns = (
             [each.index for each in self.trajectories],
             codes,
@@ -108,6 +109,7 @@ class LaneReport:
             self.answer_tokens,
             None if any(final is None for final in finals) else np.array(finals),
             None if any(score is None for score in scores) else scores,
+            None if any(chain is None for chain in chains) else chains,
         )
         tokens = [
             (each.tokens, each.token_logprobs, each.token_texts) for each in self.trajectories
@@ -123,7 +125,7 @@ def _unpack(
     tokens: list[tuple[Any, ...]] | None,
     rest: tuple[Any, ...],
 ) -> LaneReport:
-    indices, codes, logprobs, counts, finals, scores = columns
+    indices, codes, logprobs, counts, finals, scores, chains = columns
     trajectories = []
     for row, (index, code, logprob) in enumerate(zip(indices, codes, logprobs, strict=True)):
         text, answer, start = texts[code]
@@ -141,6 +143,7 @@ def _unpack(
                 final,
                 score=None if scores is None else scores[row],
                 token_texts=token_texts,
+                chain_logprob=None if chains is None else chains[row],
             )
         )
     return LaneReport(tuple(trajectories), counts, *rest)

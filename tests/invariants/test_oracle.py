@@ -35,6 +35,10 @@ def compare(reasoner: Reasoner, spec: str, tolerance: float) -> set[tuple[int, .
             assert trajectory.tokens == tuple(expected.tokens)
             assert trajectory.answer_start == expected.answer_start
             assert trajectory.token_logprobs == pytest.approx(expected.logprobs, abs=tolerance)
+            if reasoner.format.has_chain:
+                assert trajectory.chain_logprob == pytest.approx(expected.chain, abs=tolerance)
+            else:
+                assert trajectory.chain_logprob is None
             if reasoner.format.thoughts:
                 assert result.contexts is not None
                 assert result.perturbations is not None

@@ -138,6 +138,22 @@ def test_a_reasoner_with_a_calculator_writes_no_false_equation() -> None:
     assert false[True] == 0
 
 
+def test_the_probability_of_a_text_counts_what_the_reasoner_wrote_itself() -> None:
+    tok = tokenizer()
+    symbols = {tok.encode(symbol, add_special_tokens=False)[0] for symbol in "0123456789+-*=\n"}
+    others = tuple(token for token in range(len(tok)) if token not in symbols)
+    reasoner = make_reasoner("cot", max_reasoning_tokens=30, suppressed_ids=others, calculator=True)
+    asks = [Ask((5, 6, 7), seed, tuple(range(16))) for seed in range(2)]
+    done = rollout(reasoner, Sampler(SamplerSpec.parse("token:20.0")), asks)
+    found = [trajectory for one in done for trajectory in one.trajectories]
+    computed = reasoner.calculator.computed([each.tokens for each in found])
+    assert sum(map(sum, computed)) > 20, "results must be written at all"
+    for each, marks in zip(found, computed, strict=True):
+        assert each.answer_start is None
+        own = [p for p, mark in zip(each.token_logprobs, marks, strict=True) if not mark]
+        assert each.chain_logprob == pytest.approx(sum(own))
+
+
 def test_a_tokenizer_that_joins_digits_is_refused() -> None:
     class Pairs(Characters):
         def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:

@@ -77,6 +77,31 @@ def test_a_new_question_has_other_weights_and_those_of_a_half_new_one_lie_betwee
         assert found.value == pytest.approx(sigmoid(expected))
 
 
+def test_the_likelihood_of_the_winners_chain_has_a_weight_if_it_is_known() -> None:
+    weights = replace(CALIBRATION.coefficients, likelihood=2.0, likelihood_novel=0.5)
+    own = replace(CALIBRATION, coefficients=weights)
+    plain = Evidence(share=0.75, confidence=0.5, budget=4, is_unperturbed=False)
+    assert own.probability(plain) == CALIBRATION.probability(plain)
+    logit = -1 + 0.25 - 0.25 / 4 + 1.5 * math.log(2)
+    likely = replace(plain, likelihood=0.8)
+    assert own.probability(likely) == pytest.approx(sigmoid(logit + 2 * math.log(4)))
+    new = replace(likely, novelty=1.0)
+    expected = sigmoid(-3 + 0.5 * math.log(2) + 0.5 * math.log(4))
+    assert own.probability(new) == pytest.approx(expected)
+    cast = [replace(trajectory(n, 7), chain_logprob=math.log(0.8)) for n in range(2)]
+    assert evidence_of(tally(cast)).likelihood == pytest.approx(0.8)
+
+
+def test_a_file_from_before_likelihoods_has_no_weight_for_them(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    write_calibrations(path, Calibrations("f", (CALIBRATION,)))
+    data = json.loads(path.read_text())
+    for name in ("likelihood", "likelihood_novel"):
+        del data["fitted"][0]["coefficients"][name]
+    path.write_text(json.dumps(data))
+    assert read_calibrations(path).fitted == (CALIBRATION,)
+
+
 def test_the_users_own_file_goes_before_that_in_the_folder(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +262,7 @@ def _weight(**values: Any) -> Callable[[dict[str, Any]], Any]:
         (_entry(sampler_fingerprint=3), r"fitted\[0\]\.sampler_fingerprint must be a text"),
         (_entry(coefficients=[]), r"fitted\[0\]\.coefficients must be an object"),
         (_weight(share_few=-0.1), r"coefficients\.share_few must not be negative"),
+        (_weight(likelihood=-0.1), r"coefficients\.likelihood must not be negative"),
         (_weight(intercept=math.nan), r"coefficients\.intercept must be a finite number"),
         (_weight(budget=True), r"coefficients\.budget must be a finite number"),
     ],

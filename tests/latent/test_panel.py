@@ -1,6 +1,7 @@
 """A panel's order of trajectories, its combined vote, and its files."""
 
 import json
+import math
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -142,6 +143,21 @@ def test_share_confidence_and_the_deterministic_answer_have_weights() -> None:
     assert voted.probability == pytest.approx(4 * e**0.5 / (1 + 4 * e**0.5 + 1 / 4))
 
 
+def test_the_likeliest_chain_of_an_answer_has_a_weight() -> None:
+    calibration = make_calibration((0.0, 0.0, 0.0, 0.0, 1.0), (0.0, 0.0, 0.0, 0.0, 1.0))
+    panel = make_panel(1, 1, calibrations=(calibration,))
+    drawn = cast(panel, [7, 7, 8], [8])
+    chains = (0.2, 0.75, 0.1, None)  # that of b spells nothing
+    drawn = [
+        replace(each, chain_logprob=chain and math.log(chain))
+        for each, chain in zip(drawn, chains, strict=True)
+    ]
+    voted = panel_tally(panel, drawn, "majority")
+    # 0.75 has odds of 3, and 0.1 of 1/9.
+    assert [one.answer for one in voted.candidates] == [7, 8]
+    assert voted.probability == pytest.approx(3 / (1 + 3 + 1 / 9))
+
+
 def test_on_a_new_question_votes_say_less_and_none_is_likelier_to_be_right() -> None:
     calibration = make_calibration((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0))
     panel = make_panel(1, 1, calibrations=(calibration,))
@@ -261,6 +277,8 @@ def test_a_calibration_is_of_these_members(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"fitted\[0\].ceiling must be above 0 and at most 1"):
         calibrated_panel(files, ["x", "y"])
     del data["fitted"][0]["ceiling"]  # as in a file of an earlier version
+    path.write_text(json.dumps(data))
+    del data["fitted"][0]["weights"][0]["likelihood"]
     path.write_text(json.dumps(data))
     assert calibrated_panel(files, ["x", "y"]).calibrations == (replace(fitted, ceiling=1.0),)
     data["fitted"][0]["weights"][0]["share"] = -1

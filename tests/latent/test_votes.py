@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,27 @@ def test_centroid_takes_the_trajectory_nearest_to_the_robust_centre() -> None:
 def test_centroid_without_thoughts_is_refused() -> None:
     with pytest.raises(InputError, match="final thoughts"):
         tally(voters((1, 0.5), (2, 0.5)), "centroid")
+
+
+def test_the_likelihood_vote_takes_the_answer_with_the_likeliest_chain() -> None:
+    cast = voters((7, 0.9), (7, 0.9), (8, 0.1), (7, 0.9), (8, 0.1))
+    chains = (0.2, 0.1, 0.5, 0.2, 0.01)
+    cast = [
+        replace(each, chain_logprob=math.log(chain))
+        for each, chain in zip(cast, chains, strict=True)
+    ]
+    result = tally(cast, "likelihood")
+    assert result.winner.answer == 8
+    assert result.winner.likelihood == pytest.approx(0.5)
+    assert result.winner.share == pytest.approx(0.5 / 0.7), "drawing a chain twice adds nothing"
+    assert tally(cast).winner.likelihood == pytest.approx(0.2)
+
+
+def test_without_the_probability_of_each_chain_there_is_no_likelihood() -> None:
+    cast = [replace(trajectory(0, 7), chain_logprob=-1.0), trajectory(1, 7)]
+    assert tally(cast).winner.likelihood is None
+    with pytest.raises(InputError, match="writes or spells its reasoning"):
+        tally(cast, "likelihood")
 
 
 @pytest.mark.parametrize("kind", ["majority", "confidence", "best"])

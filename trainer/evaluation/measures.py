@@ -158,11 +158,10 @@ def _sampler(columns: _Columns, seed: int, thresholds: Thresholds | None) -> dic
     if columns.is_served:
         confidence = columns.served(columns.budget, "confidence")
         calibration["served"] = asdict(reliability(confidence, is_correct))
-    if columns.records[0].verified:
-        last = str(columns.budget)
-        confidence = np.array([record.verified[last] for record in columns.records])
-        is_correct = columns.vote("verifier", columns.budget)
-        calibration["verifier"] = asdict(reliability(confidence, is_correct))
+    last = str(columns.budget)
+    for vote in columns.records[0].confidences:
+        confidence = np.array([record.confidences[vote][last] for record in columns.records])
+        calibration[vote] = asdict(reliability(confidence, columns.vote(vote, columns.budget)))
     return {
         "pass_at": series("pass_at"),
         "first_n": series("first_n"),

@@ -244,7 +244,7 @@ def fit_with_ceiling(choices: Sequence[Choice]) -> tuple[Floats, float]:
             break
         # Probability that the votes tell of a question.
         told = np.where(is_none, ceiling * none / (1 - ceiling * (1 - none)), 1.0)
-        theta = fit_choices(choices, told)
+        theta = fit_choices(choices, told, theta)
     return theta, ceiling
 
 
@@ -262,11 +262,13 @@ def _fit_ceiling(none: Floats, is_none: NDArray[np.bool_], weights: Floats) -> f
     return high
 
 
-def fit_choices(choices: Sequence[Choice], told: Floats | None = None) -> Floats:
+def fit_choices(
+    choices: Sequence[Choice], told: Floats | None = None, start: Floats | None = None
+) -> Floats:
     """Maximum a posteriori weights of the conditional logit, by projected Newton steps: (features,).
 
     Each question has weight 1, however often it was voted on, times `told` if that is given; the
-    weights in `MONOTONE` stay ≥ 0.
+    weights in `MONOTONE` stay ≥ 0. From `start` on, if weights are known that are near.
     """
     rows = np.concatenate([choice.features for choice in choices])  # (R, features)
     sizes = np.array([len(choice.features) for choice in choices])
@@ -290,7 +292,7 @@ def fit_choices(choices: Sequence[Choice], told: Floats | None = None) -> Floats
         normaliser = (logits - log_probabilities(theta))[starts]
         return float(weights @ (normaliser - right @ theta) + 0.5 * _PRIOR * theta @ theta)
 
-    theta = np.zeros(rows.shape[1])
+    theta = np.zeros(rows.shape[1]) if start is None else start * scale
     for _ in range(_ITERATIONS):
         p = np.exp(log_probabilities(theta))
         means = np.add.reduceat(p[:, None] * rows, starts)  # (choices, features)

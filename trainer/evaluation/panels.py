@@ -47,6 +47,7 @@ class MemberRecord:
     tokens: int
     prompt_tokens: int
     seconds: float  # of the processor, all trajectories together
+    chain_logprobs: list[float] | None = None  # of the same trajectories, if the member has chains
 
 
 _RECORD = TypeAdapter(MemberRecord)
@@ -141,6 +142,7 @@ def _draw(
                 seconds = (time.process_time() - started) / len(chunk)
                 for number, result in zip(chunk, done, strict=True):
                     drawn = result.trajectories
+                    chains = [c for each in drawn if (c := each.chain_logprob) is not None]
                     record = MemberRecord(
                         member=label,
                         index=number,
@@ -150,6 +152,7 @@ def _draw(
                         tokens=sum(len(each.tokens) for each in drawn[1:]),
                         prompt_tokens=len(prompts[number]),
                         seconds=round(seconds, 6),
+                        chain_logprobs=[round(each, 6) for each in chains] or None,
                     )
                     known[label, number] = record
                     file.write(json.dumps(vars(record), separators=(",", ":")) + "\n")
@@ -182,12 +185,13 @@ def _asked(
     numbers = {label: number for number, label in enumerate(loaded.panel.labels)}
     drawn: dict[int, dict[Place, Trajectory]] = {number: {} for number in rows}
     for one in records:
-        for index, (answer, logprob) in enumerate(
-            zip(one.answers, one.logprobs, strict=True), start=DETERMINISTIC
-        ):
+        chains: Sequence[float | None] = one.chain_logprobs or [None] * len(one.answers)
+        each = zip(one.answers, one.logprobs, chains, strict=True)
+        for index, (answer, logprob, chain) in enumerate(each, start=DETERMINISTIC):
             read = None if answer is None else Decimal(answer)
             place = Place(numbers[one.member], index)
-            drawn[one.index][place] = Trajectory(index, "", read, logprob, (), (), None)
+            trajectory = Trajectory(index, "", read, logprob, (), (), None, chain_logprob=chain)
+            drawn[one.index][place] = trajectory
     return [
         Asked(
             Decimal(placed.row.answer),

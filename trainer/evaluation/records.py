@@ -23,8 +23,10 @@ from latent.votes import VoteKind, certainty_of, tally
 from trainer.evaluation.config import budgets_of
 from trainer.runs.ranks import Ranks
 
-__all__ = ["EvaluationFolder", "Question", "Record", "first_error", "judge"]
+__all__ = ["MEASURED_VOTES", "EvaluationFolder", "Question", "Record", "first_error", "judge"]
 
+# Votes whose calibrated confidence is measured.
+MEASURED_VOTES: tuple[VoteKind, ...] = ("majority", "likelihood", "verifier")
 _DECIMALS = 6
 
 
@@ -70,8 +72,8 @@ class Record:
     seconds: float
     # budget → [calibrated confidence, certainty] of the majority; empty without a calibration
     served: dict[str, list[float]] = field(default_factory=dict)
-    # budget → calibrated confidence of the verifier's vote; empty without a calibration of it
-    verified: dict[str, float] = field(default_factory=dict)
+    # vote → budget → calibrated confidence, of the others of `MEASURED_VOTES` that are calibrated
+    confidences: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -107,14 +109,14 @@ def judge(
     *,
     tokens: int,
     seconds: float,
-    calibration: Calibration | None = None,
-    verifier_calibration: Calibration | None = None,
+    calibrations: Mapping[VoteKind, Calibration] | None = None,
 ) -> Record:
     """Compare the trajectories of a question with its true answer, at every budget.
 
-    The calibrations are those of the majority and of the verifier's vote.
+    `calibrations` are those of the sampler, by vote.
     """
     budgets = budgets_of(len(samples))
+    known, familiarity = calibrations or {}, question.familiarity
     answers = [trajectory.answer for trajectory in samples]
     return Record(
         sampler=sampler,
@@ -140,16 +142,18 @@ def judge(
         trajectories=len(samples),
         seconds=seconds,
         served={}
-        if calibration is None
+        if "majority" not in known
         else {
-            str(budget): _served(samples[:budget], calibration, question.familiarity)
+            str(budget): _served(samples[:budget], known["majority"], familiarity)
             for budget in budgets
         },
-        verified={}
-        if verifier_calibration is None
-        else {
-            str(budget): _verified(samples[:budget], verifier_calibration, question.familiarity)
-            for budget in budgets
+        confidences={
+            vote: {
+                str(budget): _confidence(samples[:budget], known[vote], familiarity)
+                for budget in budgets
+            }
+            for vote in MEASURED_VOTES[1:]
+            if vote in known
         },
     )
 
@@ -162,10 +166,10 @@ def _served(
     return [round(value, _DECIMALS) for value in (confidence, certainty_of(voted.candidates))]
 
 
-def _verified(
+def _confidence(
     trajectories: Sequence[Trajectory], calibration: Calibration, familiarity: Familiarity | None
 ) -> float:
-    voted = tally(trajectories, "verifier")
+    voted = tally(trajectories, calibration.vote)
     return round(confidence_of(voted, calibration, familiarity).value, _DECIMALS)
 
 
@@ -178,9 +182,11 @@ def _vote(trajectories: Sequence[Trajectory], kind: VoteKind, truth: Decimal) ->
 def _vote_kinds(samples: Sequence[Trajectory]) -> list[VoteKind]:
     """Votes that these samples allow: with final thoughts the centroid, else that of checked text.
 
-    The verifier's is there if they have scores.
+    The likelihood's is there if their chains have probabilities, the verifier's if they have scores.
     """
     without = {"centroid" if samples[0].final_thought is None else "checked"}
+    if samples[0].chain_logprob is None:
+        without.add("likelihood")
     if samples[0].score is None:
         without.add("verifier")
     kinds: tuple[VoteKind, ...] = get_args(VoteKind)

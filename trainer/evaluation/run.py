@@ -4,10 +4,9 @@ Resumable, and split over ranks by question.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.samplers import LearnedSampler, Sampler
 from latent.trajectory import DETERMINISTIC
+from latent.votes import VoteKind
 from trainer.evaluation.config import EvaluationConfig
 from trainer.evaluation.measures import summarise
-from trainer.evaluation.records import EvaluationFolder, Question, Record, judge
+from trainer.evaluation.records import MEASURED_VOTES, EvaluationFolder, Question, Record, judge
 from trainer.evaluation.statistics import RESAMPLES
 from trainer.evaluation.subject import Subject, load_subject
 from trainer.runs.output_folder import claimed
@@ -187,10 +187,11 @@ def _measure(
     ]
     if rest:
         parts.append(_roll_out(reasoner, sampler, questions, rest, config, prefixes))
-    find = partial(reasoner.calibrations.find, sampler.spec)
-    calibration, of_verifier = find("majority"), find("verifier")
+    fitted = reasoner.calibrations
+    found = {vote: fitted.find(sampler.spec, vote) for vote in MEASURED_VOTES}
+    calibrations = {vote: one for vote, one in found.items() if one is not None}
     records = [
-        _judge(question, sampler, rollouts, calibration, of_verifier)
+        _judge(question, sampler, rollouts, calibrations)
         for question, *rollouts in zip(questions, *parts, strict=True)
     ]
     seconds = round((time.perf_counter() - started) / len(questions), 6)
@@ -235,8 +236,7 @@ def _judge(
     question: Question,
     sampler: Sampler,
     rollouts: Sequence[Rollout],
-    calibration: Calibration | None,
-    verifier_calibration: Calibration | None,
+    calibrations: Mapping[VoteKind, Calibration],
 ) -> Record:
     """Judge the rollouts of a question; the first one starts with the deterministic trajectory."""
     probed = rollouts[0]
@@ -257,6 +257,5 @@ def _judge(
         explored,
         tokens=sum(len(trajectory.tokens) for trajectory in trajectories[first:]),
         seconds=0.0,
-        calibration=calibration,
-        verifier_calibration=verifier_calibration,
+        calibrations=calibrations,
     )

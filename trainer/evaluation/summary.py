@@ -97,7 +97,7 @@ class SamplerResult(_Frozen):
     gain_rate: Interval | None
     js: Interval | None
     regime: str | None
-    # Of the majority's share; `served` and `verifier`: of the calibrated confidence of these votes.
+    # Of the majority's share; `served`: of its calibrated confidence; else: that of the vote named.
     calibration: dict[str, Reliability]
     stops: tuple[StopResult, ...] = ()
     tokens: int

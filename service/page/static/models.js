@@ -32,6 +32,7 @@ const VOTES = {
   best: "most confident",
   centroid: "nearest the median thought",
   checked: "true equations only",
+  likelihood: "likeliest reasoning",
   verifier: "weighted by the verifier",
 };
 

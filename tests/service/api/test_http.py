@@ -183,7 +183,8 @@ def test_a_text_reasoner_is_served_beside_it(http: httpx.Client) -> None:
     assert (latent["default_sampler"], latent["default_vote"]) == ("gts", "majority")
     assert text["default_sampler"] == "token:1.0"
     assert "centroid" in latent["votes"]
-    assert "checked" in text["votes"]
+    assert {"checked", "likelihood"} <= set(text["votes"])
+    assert "likelihood" not in latent["votes"]
 
 
 def test_a_reasoner_without_a_trained_sampler_is_listed_with_those_it_has(folder: Path) -> None:

@@ -55,7 +55,17 @@ def test_the_latest_rounds_count_most() -> None:
 
 def test_lanes_cross_the_pipe_as_arrays_and_come_back_whole() -> None:
     lanes = tuple(
-        Trajectory(n, f"### {n % 3}", Decimal(n % 3), -n / 7, (), (), 2, np.full(4, float(n)))
+        Trajectory(
+            n,
+            f"### {n % 3}",
+            Decimal(n % 3),
+            -n / 7,
+            (),
+            (),
+            2,
+            np.full(4, float(n)),
+            chain_logprob=-n / 3,
+        )
         for n in range(40)
     )
     report = LaneReport(lanes, tuple(range(40)), 21, Timing(0.1, 0.2, 0.3), snr=(0.5, 0.25))

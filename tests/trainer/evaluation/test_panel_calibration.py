@@ -13,8 +13,9 @@ from trainer.evaluation.panel_calibration import (
     probabilities,
 )
 
-# Two members: share, confidence, named, unperturbed of each; then "none", and it for a new question.
-TRUE = np.array([1.0, 0.5, -0.5, 1.5, 0.3, 1.0, 0.0, 0.5, 1.0, 2.0])
+# Two members: share, confidence, named, unperturbed, likelihood of each; then "none", and it for a new
+# question.
+TRUE = np.array([1.0, 0.5, -0.5, 1.5, 0.8, 0.3, 1.0, 0.0, 0.5, 0.4, 1.0, 2.0])
 
 
 def drawn_choices(count: int, seed: int = 0) -> list[Choice]:
@@ -42,7 +43,7 @@ def test_more_votes_never_speak_against_an_answer() -> None:
     turned = [
         Choice(
             each.question,
-            each.features * np.array([-1.0] + [1.0] * 9),
+            each.features * np.array([-1.0] + [1.0] * 11),
             each.right,
             0.5,
             True,

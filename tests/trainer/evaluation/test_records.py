@@ -171,7 +171,7 @@ def test_the_served_confidence_and_the_certainty_are_recorded_with_a_calibration
         Exploration(),
         tokens=9,
         seconds=0.5,
-        calibration=make_calibration(),
+        calibrations={"majority": make_calibration()},
     )
     # A new question with 3 of 4 votes: log-odds −3 + 0.5 · log 2, as tests/calibrations.py has them.
     expected = 1 / (1 + math.exp(3 - 0.5 * math.log(2)))
@@ -180,7 +180,7 @@ def test_the_served_confidence_and_the_certainty_are_recorded_with_a_calibration
     assert _record(samples).served == {}
 
 
-def test_the_calibrated_confidence_of_the_verifiers_vote_is_recorded_beside_it() -> None:
+def test_the_calibrated_confidence_of_another_vote_is_recorded_beside_the_majoritys() -> None:
     scores = (1.0, 1.0, 1.0, 5.0)
     samples = [
         replace(trajectory(n, answer), score=score)
@@ -194,11 +194,11 @@ def test_the_calibrated_confidence_of_the_verifiers_vote_is_recorded_beside_it()
         Exploration(),
         tokens=9,
         seconds=0.5,
-        verifier_calibration=make_calibration(vote="verifier", verifier_fingerprint="f"),
+        calibrations={"verifier": make_calibration(vote="verifier", verifier_fingerprint="f")},
     )
     assert record.votes["verifier"]["4"][1] == 0.625, "7 wins with 5 of 8"
     # log₂4 is half way to log₂16; (4 · 5/8 + 1) of (4 + 2).
     expected = 1 / (1 + math.exp(1 - 0.25 + 0.25 / 4 - 1.5 * math.log(3.5 / 2.5)))
-    assert record.verified["4"] == pytest.approx(expected, abs=1e-6)
+    assert record.confidences["verifier"]["4"] == pytest.approx(expected, abs=1e-6)
     assert Record.from_line(record.to_line()) == record
-    assert _record(samples).verified == {}
+    assert _record(samples).confidences == {}

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MALFORMED_SHOWN = 50
-_VOTES = ("majority", "confidence", "best", "centroid", "checked", "verifier")
+_VOTES = ("majority", "confidence", "best", "centroid", "checked", "likelihood", "verifier")
 
 
 @dataclass(frozen=True)
