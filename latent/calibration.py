@@ -27,9 +27,10 @@ __all__ = [
     "confidence_of",
     "evidence_of",
     "features",
+    "log_odds",
 ]
 
-# Confidences are clamped to this distance from 0 and 1, which is the precision of float32.
+# Probabilities are clamped to this distance from 0 and 1, which is the precision of float32.
 _EDGE = 1e-6
 
 
@@ -171,9 +172,9 @@ def features(evidence: Evidence, budgets: tuple[int, int]) -> NDArray[np.float64
     budget = min(max(evidence.budget, low), high)
     late = math.log2(budget / low) / math.log2(high / low) if high > low else 0.0
     # Add-one smoothing: a share of 1 is weaker evidence when there are few votes.
-    share = _logit((budget * evidence.share + 1) / (budget + 2))
-    confidence = _clamped_logit(evidence.confidence)
-    likelihood = 0.0 if evidence.likelihood is None else _clamped_logit(evidence.likelihood)
+    share = log_odds((budget * evidence.share + 1) / (budget + 2))
+    confidence = log_odds(evidence.confidence)
+    likelihood = 0.0 if evidence.likelihood is None else log_odds(evidence.likelihood)
     known = [
         1.0,
         late,
@@ -196,12 +197,10 @@ def features(evidence: Evidence, budgets: tuple[int, int]) -> NDArray[np.float64
     )
 
 
-def _logit(probability: float) -> float:
-    return math.log(probability) - math.log1p(-probability)
-
-
-def _clamped_logit(probability: float) -> float:
-    return _logit(min(max(probability, _EDGE), 1 - _EDGE))
+def log_odds(probability: float) -> float:
+    """Log-odds of a probability, which is clamped away from 0 and 1."""
+    clamped = min(max(probability, _EDGE), 1 - _EDGE)
+    return math.log(clamped) - math.log1p(-clamped)
 
 
 def calibrated_name(spec: SamplerSpec) -> str:

@@ -14,12 +14,10 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
+from latent.calibration import log_odds
 from latent.votes import Candidate, VoteKind
 
 __all__ = ["MemberVotes", "MemberWeights", "PanelCalibration", "design"]
-
-# Confidences are clamped to this distance from 0 and 1, which is the precision of float32.
-_EDGE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,9 @@ class MemberVotes:
         share = math.log((votes + 1) / (self.count - votes + 1))
         if candidate is None:
             return share, 0.0, 0.0, 0.0, 0.0
-        confidence = _log_odds(candidate.confidence)
-        likelihood = 0.0 if candidate.likelihood is None else _log_odds(candidate.likelihood)
+        confidence = log_odds(candidate.confidence)
+        likelihood = 0.0 if candidate.likelihood is None else log_odds(candidate.likelihood)
         return share, confidence, 1.0, float(answer == self.unperturbed), likelihood
-
-
-def _log_odds(probability: float) -> float:
-    probability = min(max(probability, _EDGE), 1 - _EDGE)
-    return math.log(probability) - math.log1p(-probability)
 
 
 @dataclass(frozen=True)
