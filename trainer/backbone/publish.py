@@ -69,7 +69,7 @@ def ship(
     """Write the reasoner of a finished run to a folder, with its records; without a base, its card.
 
     `sampler` and `vote` are its defaults. `average` is the folder of a reasoner on the same base: the
-    mean of both adapters is written.
+    mean of both adapters, and of both projections, is written.
     """
     result_path = run / "result.json"
     if not result_path.is_file():
@@ -83,18 +83,23 @@ def ship(
         results["control"] = controlled.get("test", controlled.get("validation"))
     records = {"runs": runs, "results": results}
     format = replace(read_format(source), provenance=records, sampler=sampler, vote=vote)
+    sources = [source]
+    if average is not None:
+        _check_alike(source, average)
+        sources.append(average)
     model = load_decoder(source, torch.float16, format.base)
     projection = None
     if format.projection is not None:
-        projection = load_projection(source, format.projection, model.config.hidden_size)
+        width = model.config.hidden_size
+        projections = [load_projection(each, format.projection, width) for each in sources]
+        projection = projections[0]
+        projection.load_state_dict(_mean([each.state_dict() for each in projections]))
         projection = projection.half()
     adapter = None
     if format.base is not None:
-        factors = load_factors(source) if average is None else _mean_factors(source, average)
+        factors = _mean([load_factors(each) for each in sources])
         halved = {name: tensor.half() for name, tensor in factors.items()}
         adapter = read_adapter(source), halved
-    elif average is not None:
-        raise InputError(f"{source} has no adapter, which --average needs", param="average")
     save_reasoner(folder, format, model, load_tokenizer(source), projection, adapter)
     for path in folder.iterdir():
         if path.is_file():
@@ -105,21 +110,31 @@ def ship(
     write_text(folder / "README.md", card)
 
 
-def _mean_factors(folder: Path, other: Path) -> dict[str, torch.Tensor]:
-    """Mean of the factors of two adapters, of which one was trained from the other.
-
-    It is the mean of what the adapters add only nearly, as far as the factors lie close together.
-    """
-    if read_format(other).base != read_format(folder).base:
+def _check_alike(folder: Path, other: Path) -> None:
+    """Refuse to average what is no adapter, or adapters that do not belong together."""
+    own, theirs = read_format(folder), read_format(other)
+    if own.base is None:
+        raise InputError(f"{folder} has no adapter, which --average needs", param="average")
+    if theirs.base != own.base:
         raise MismatchError(f"{other} and {folder} have different bases", param="average")
     if read_adapter(other) != read_adapter(folder):
         raise MismatchError(
             f"the adapters of {other} and {folder} differ in shape", param="average"
         )
-    second = load_factors(other)
+    if theirs.projection != own.projection:
+        raise MismatchError(
+            f"the projections of {other} and {folder} differ in shape", param="average"
+        )
+
+
+def _mean(weights: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Mean of the same tensors of several reasoners, of which each was trained from the one before.
+
+    Of the factors of adapters it is the mean of what the adapters add only nearly, as far as they lie
+    close together.
+    """
     return {
-        name: (tensor.float() + second[name].float()) / 2
-        for name, tensor in load_factors(folder).items()
+        name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]
     }
 
 
@@ -234,7 +249,7 @@ def main() -> None:
     parser.add_argument("--sampler", help="its default sampler; otherwise gts, or token for text")
     parser.add_argument("--vote", help="its default vote; otherwise majority")
     parser.add_argument(
-        "--average", type=Path, help="a reasoner's folder: publish the mean of both adapters"
+        "--average", type=Path, help="a reasoner's folder: publish the mean of both"
     )
     options = parser.parse_args()
     try:

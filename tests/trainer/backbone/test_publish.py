@@ -104,9 +104,34 @@ def test_the_mean_of_two_adapters_can_be_shipped(decoder: str, tmp_path: Path) -
     BackboneRun(other, tmp_path / "other").run()
     with pytest.raises(MismatchError, match="different bases"):
         ship(tmp_path / "more", tmp_path / "none", average=tmp_path / "other" / "reasoner")
+    plain = _run(tmp_path / "run", "cot", "gts train")
     with pytest.raises(InputError, match="has no adapter"):
-        ship(_run(tmp_path / "run", "cot", "gts train"), tmp_path / "none", average=tmp_path)
+        ship(plain, tmp_path / "none", average=plain / "reasoner")
     assert not (tmp_path / "none").exists()
+
+
+def test_the_mean_of_two_adapters_has_the_mean_of_their_projections(
+    decoder: str, tmp_path: Path
+) -> None:
+    config = run_config(decoder, "codi", lora_rank=2, optimizer="adamw", learning_rate=0.02)
+    BackboneRun(replace(config, test=None), tmp_path / "first").run()
+    own = replace(config, test=None, init=str(tmp_path / "first" / "reasoner"), seed=1)
+    BackboneRun(own, tmp_path / "more").run()
+    first, more = (tmp_path / name / "reasoner" for name in ("first", "more"))
+    ship(tmp_path / "more", tmp_path / "mean", average=first)
+    before, after, mean = (
+        load_file(folder / "projection.safetensors") for folder in (first, more, tmp_path / "mean")
+    )
+    for name, tensor in mean.items():
+        expected = (before[name] + after[name]).half() / 2
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-3)
+    assert any((before[name] - mean[name].float()).abs().max() > 1e-3 for name in mean)
+    assert load_reasoner(tmp_path / "mean").fingerprint == fingerprint(tmp_path / "mean")
+
+    wide = replace(config, test=None, projection_hidden=12)
+    BackboneRun(wide, tmp_path / "wide").run()
+    with pytest.raises(MismatchError, match=r"projections of .* differ in shape"):
+        ship(tmp_path / "more", tmp_path / "none", average=tmp_path / "wide" / "reasoner")
 
 
 def test_an_unfinished_run_is_not_shipped(tmp_path: Path) -> None:
