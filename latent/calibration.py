@@ -30,7 +30,7 @@ __all__ = [
     "log_odds",
 ]
 
-# Probabilities are clamped to this distance from 0 and 1, which is the precision of float32.
+# Probabilities are clamped to this distance from 0 and 1, which bounds their log-odds to ±13.8.
 _EDGE = 1e-6
 
 

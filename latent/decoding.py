@@ -43,7 +43,7 @@ class Decoded:
     answer_start: int | None  # None: the answer prefix never came
     is_finished: bool  # end-of-text was reached
     logprob: float  # mean of the answer's own tokens, through end-of-text
-    chain_logprob: float  # sum of the tokens before the answer that the reasoner chose itself
+    chain_logprob: float  # of the tokens before the answer that no calculator wrote
 
 
 def read_text(

@@ -190,7 +190,7 @@ class ReasonerFormat:
 
     @property
     def has_chain(self) -> bool:
-        """Whether it writes its reasoning, or spells it in thoughts that are read as equations."""
+        """Whether it reasons in text, or in thoughts that a calculator reads as equations."""
         return not self.is_latent or self.calculator
 
     def usual_samplers(self, learned: Sequence[str]) -> list[str]:
@@ -250,7 +250,9 @@ class ReasonerFormat:
         if not self.is_latent:
             why = f"needs thoughts, and {name} reasons in text"
         elif vote == "likelihood":
-            why = f"needs reasoning that can be read, and the thoughts of {name} are not spelled"
+            why = (
+                f"needs reasoning that can be read, and no calculator reads the thoughts of {name}"
+            )
         elif vote == "verifier":
             why = f"needs a verifier, and {name} has none: gts train verifier makes one"
         else:

@@ -26,6 +26,7 @@ from latent.lanes import LaneCache, Prefix, PromptCache
 from latent.noise import Site
 from latent.regimes import Thresholds, load_thresholds
 from latent.specs import SamplerSpec
+from latent.spelled_equations import SignHead
 from latent.static_lanes import StaticLanes
 from latent.supported import check_decoder
 from latent.verifier_file import find_verifier
@@ -93,11 +94,11 @@ class Reasoner:
         parts = [model] if projection is None else [model, projection]
         self.parameter_count = sum(p.numel() for part in parts for p in part.parameters())
         self._embedding: Any = model.get_input_embeddings()
-        # Rows of the vocabulary head for the signs of spelled thoughts, before it is rounded: (A, D).
-        self.sign_head: torch.Tensor | None = None
+        # For thoughts that a calculator reads; taken before int8 rounds the head.
+        self.sign_head: SignHead | None = None
         if format.calculator:  # also refuses a tokenizer that does not fit
-            rows = self._model.get_output_embeddings().weight[self.calculator.sign_ids].detach()
-            self.sign_head = rows.to(torch.promote_types(rows.dtype, torch.float32))
+            head = self._model.get_output_embeddings()
+            self.sign_head = SignHead.of(head, self.calculator.sign_ids)
         self.is_int8 = is_int8 and quantise_(model)
         self._decoder: Any = model.base_model
         self._head: Any = self._model.get_output_embeddings()

@@ -6,19 +6,39 @@ result's digits; the reasoner decides only what is computed. Knows nothing of la
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from latent.calculator import Calculator, Registers
 from latent.trajectory import IMPOSSIBLE
 
-__all__ = ["SpelledEquations", "nearest_sign"]
+__all__ = ["SignHead", "SpelledEquations", "nearest_sign"]
 
 
 def nearest_sign(thoughts: Tensor, signs: Tensor) -> Tensor:
     """Index of the sign (A, D) that is nearest to each thought: (…, D) → (…,)."""
     return (thoughts @ signs.T - signs.square().sum(-1) / 2).argmax(-1)
+
+
+class SignHead(NamedTuple):
+    """The vocabulary head for the A signs of equations alone, in fp32 or more."""
+
+    weight: Tensor  # (A, D)
+    bias: Tensor | None  # (A,)
+
+    @classmethod
+    def of(cls, head: nn.Linear, sign_ids: Tensor) -> "SignHead":
+        """Copy the rows of these tokens."""
+        dtype = torch.promote_types(head.weight.dtype, torch.float32)
+        bias = None if head.bias is None else head.bias[sign_ids].detach().to(dtype)
+        return cls(head.weight[sign_ids].detach().to(dtype), bias)
+
+    def logprobs(self, states: Tensor) -> Tensor:
+        """Log-probability of each sign among all signs, in float64: (T, D) → (T, A)."""
+        logits = nn.functional.linear(states.to(self.weight.dtype), self.weight, self.bias)
+        return logits.double().log_softmax(-1)
 
 
 class SpelledEquations:
@@ -29,9 +49,9 @@ class SpelledEquations:
         calculator: Calculator,
         embed: Callable[[Tensor], Tensor],
         rows: int,
-        head: Tensor | None = None,
+        head: SignHead | None = None,
     ) -> None:
-        """`head` (A, D): rows of the vocabulary head for the signs; `logprobs` needs it."""
+        """`logprobs` needs the vocabulary head for the signs."""
         self._calculator, self._embed, self._head = calculator, embed, head
         self._signs = embed(calculator.sign_ids)  # (A, D)
         device = calculator.sign_ids.device
@@ -51,13 +71,12 @@ class SpelledEquations:
     def read(self, thoughts: Tensor, states: Tensor | None = None) -> None:
         """Read the next thought of every row, as it is fed back: (T, D).
 
-        With the states (T, D) that the thoughts were made of, `logprobs` adds up how likely the
-        vocabulary head found each sign among all signs.
+        With the states (T, D) that the thoughts were made of, `logprobs` adds the log-probability
+        that the vocabulary head gives the sign among all signs.
         """
         signs = self._nearest(thoughts)
         if states is not None and self._head is not None:
-            likely = (states.to(self._head.dtype) @ self._head.T).double()
-            likely = likely.log_softmax(-1).gather(-1, signs[:, None])[:, 0]
+            likely = self._head.logprobs(states).gather(-1, signs[:, None])[:, 0]
             is_due, _ = self._calculator.due(self._state)
             # A lane whose state has overflowed has no distribution.
             self.logprobs += torch.where(is_due, 0.0, likely.nan_to_num(nan=IMPOSSIBLE))

@@ -23,7 +23,7 @@ class Thoughts:
     contexts: torch.Tensor | None  # (T, K, D), on request
     perturbations: torch.Tensor | None  # (T, K, D), on request
     states: torch.Tensor | None  # (T, K, D) h, from which each thought was made; on request
-    chain_logprobs: torch.Tensor | None  # (T,) of the signs that spelled thoughts read as
+    chain_logprobs: torch.Tensor | None  # (T,) of the signs that a calculator has read
 
 
 def think(

@@ -40,8 +40,8 @@ class Trajectory:
     # (D,), for the centroid vote; None for a text reasoner. Not compared: arrays have no one equality.
     final_thought: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
     score: float | None = None  # the verifier's, at least 0; None if none has judged it
-    # Of its reasoning text, or of the signs that its spelled thoughts read as, without what a calculator
-    # wrote; None if the thoughts spell nothing.
+    # Of the text before its answer, or of the signs that a calculator reads in its thoughts, without
+    # those of results; None if its reasoning cannot be read.
     chain_logprob: float | None = None
     # Of a panel, whose trajectories are numbered in its own order: who drew it, and its index there.
     member: str | None = None

@@ -147,12 +147,17 @@ def _likelihood(group: Sequence[Trajectory]) -> float | None:
 
 
 def _by_likelihood(trajectories: Sequence[Trajectory]) -> _Score:
-    """Score a group by its likeliest chain, however often it was drawn."""
-    if any(each.chain_logprob is None for each in trajectories):
-        raise InputError(
-            "the likelihood vote needs a reasoner that writes or spells its reasoning", param="vote"
-        )
-    return lambda group: _likelihood(group) or 0.0
+    """Score a group by its likeliest chain, however often it was drawn, relative to that of all.
+
+    The probabilities themselves may be smaller than the smallest float.
+    """
+    chains = {
+        each.index: each.chain_logprob for each in trajectories if each.chain_logprob is not None
+    }
+    if len(chains) < len(trajectories):
+        raise InputError("the likelihood vote needs reasoning that can be read", param="vote")
+    likeliest = max(chains.values())
+    return lambda group: math.exp(max(chains[each.index] for each in group) - likeliest)
 
 
 def _by_verifier(trajectories: Sequence[Trajectory]) -> _Score:

@@ -76,7 +76,7 @@ class _OpenAIRequest(SolveFields):
         ge=1,
         le=128,
         strict=True,
-        description="Most choices: the candidates, those with the most votes first; 1 when absent.",
+        description="Most choices: the candidates, the winner first; 1 when absent.",
     )
     stop: Stop | Annotated[str, Field(min_length=1)] | StopTexts | None = Field(
         None,

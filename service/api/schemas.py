@@ -101,10 +101,10 @@ class SolveFields(Body):
         None,
         description="How the trajectories' answers are counted. `checked` leaves out those with a "
         "false equation in their text. `likelihood` takes the answer with the likeliest reasoning. "
-        "`verifier` adds up the scores that a learned verifier gives them; it goes with no `stop` "
-        "and no "
-        "`abstain_below`. A model lists those that it can take in its `votes`. Absent: its default, "
-        "which is majority if it names none.",
+        "`verifier` adds up the scores that a learned verifier gives them. `stop.certainty` goes with "
+        "majority only; `stop.confidence` and `abstain_below` go with votes that are calibrated. A "
+        "model lists those that it can take in its `votes`. Absent: its default, which is majority "
+        "if it names none.",
     )
     seed: Seed = None
     include_deterministic: bool = Field(
@@ -224,8 +224,9 @@ class TrajectoryOut(Out):
     )
     chain_logprob: float | None = Field(
         None,
-        description="Log-probability of its reasoning text, or of the equations that its thoughts "
-        "spell, without what a calculator wrote; null if the thoughts spell nothing.",
+        description="Log-probability of the text before its answer, or of the equations that a "
+        "calculator reads in its thoughts, without what the calculator wrote; null if its reasoning "
+        "cannot be read.",
     )
     member: str | None = Field(None, description="Of a panel: the member that drew it.")
     member_index: int | None = Field(

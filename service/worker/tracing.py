@@ -44,6 +44,7 @@ def _paths(done: Rollout) -> dict[str, Any]:
                 "answer": trajectory.answer,
                 "logprob": trajectory.logprob,
                 "confidence": trajectory.confidence,
+                "chain_logprob": trajectory.chain_logprob,
                 "points": _rounded(points),
             }
             for trajectory, points in zip(done.trajectories, paths.points.tolist(), strict=True)

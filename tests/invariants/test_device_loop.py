@@ -12,6 +12,7 @@ from latent.batch import Ask, LaneBatch
 from latent.decoding import Texts, feed, next_tokens
 from latent.noise import Address, LaneNoise, Site
 from latent.reasoner import Reasoner
+from latent.spelled_equations import SignHead
 from latent.thinking import think
 from tests.reasoners import make_reasoner
 from tests.samplers import make_sampler
@@ -24,6 +25,9 @@ def on_meta(kind: str, architecture: str, **changes: Any) -> Reasoner:
     reasoner._model.to("meta")
     reasoner._feedback.to("meta")
     vars(reasoner).pop("calculator", None)  # made anew, on this device
+    if reasoner.sign_head is not None:
+        head, ids = reasoner._model.get_output_embeddings(), reasoner.calculator.sign_ids
+        reasoner.sign_head = SignHead.of(head, ids)
     return reasoner
 
 

@@ -154,6 +154,30 @@ def test_the_probability_of_a_text_counts_what_the_reasoner_wrote_itself() -> No
         assert each.chain_logprob == pytest.approx(sum(own))
 
 
+def test_the_probability_of_a_text_ends_where_the_answer_begins() -> None:
+    tok = tokenizer()
+    symbols = {tok.encode(symbol, add_special_tokens=False)[0] for symbol in "0123456789+-*=\n"}
+    others = tuple(token for token in range(len(tok)) if token not in symbols)
+    prefix = (tok.encode("4", add_special_tokens=False)[0],)
+    reasoner = make_reasoner(
+        "cot",
+        max_reasoning_tokens=30,
+        suppressed_ids=others,
+        calculator=True,
+        answer_prefix_ids=prefix,
+    )
+    asks = [Ask((5, 6, 7), seed, tuple(range(-1, 16))) for seed in range(4)]
+    done = rollout(reasoner, Sampler(SamplerSpec.parse("token:20.0")), asks)
+    found = [trajectory for one in done for trajectory in one.trajectories]
+    ends = [each.answer_start for each in found]
+    assert len({end for end in ends if end is not None}) > 5, "answers must begin at several places"
+    computed = reasoner.calculator.computed([each.tokens for each in found])
+    for each, marks, end in zip(found, computed, ends, strict=True):
+        before = list(zip(each.token_logprobs, marks, strict=True))[:end]
+        own = [p for p, mark in before if not mark]
+        assert each.chain_logprob == pytest.approx(sum(own), abs=1e-9)
+
+
 def test_a_tokenizer_that_joins_digits_is_refused() -> None:
     class Pairs(Characters):
         def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from latent.errors import InputError
-from latent.trajectory import Trajectory
+from latent.trajectory import IMPOSSIBLE, Trajectory
 from latent.votes import VoteKind, parse_vote, tally
 from tests.trajectories import trajectory
 
@@ -71,8 +71,20 @@ def test_the_likelihood_vote_takes_the_answer_with_the_likeliest_chain() -> None
 def test_without_the_probability_of_each_chain_there_is_no_likelihood() -> None:
     cast = [replace(trajectory(0, 7), chain_logprob=-1.0), trajectory(1, 7)]
     assert tally(cast).winner.likelihood is None
-    with pytest.raises(InputError, match="writes or spells its reasoning"):
+    with pytest.raises(InputError, match="needs reasoning that can be read"):
         tally(cast, "likelihood")
+
+
+def test_chains_whose_probability_is_no_float_are_compared_all_the_same() -> None:
+    cast = [
+        replace(trajectory(n, answer), chain_logprob=chain)
+        for n, (answer, chain) in enumerate([(7, -900.0), (7, -910.0), (8, -800.0), (9, -801.0)])
+    ]
+    result = tally(cast, "likelihood")
+    assert [candidate.answer for candidate in result.candidates] == [8, 9, 7]
+    assert result.winner.share == pytest.approx(1 / (1 + math.exp(-1)))
+    lost = [replace(each, chain_logprob=2 * IMPOSSIBLE) for each in cast[:2]] + cast[2:3]
+    assert tally(lost, "likelihood").winner.share == 1.0
 
 
 @pytest.mark.parametrize("kind", ["majority", "confidence", "best"])

@@ -112,26 +112,26 @@ def ship(
 
 def _check_alike(folder: Path, other: Path) -> None:
     """Refuse to average what is no adapter, or adapters that do not belong together."""
-    own, theirs = read_format(folder), read_format(other)
+    own = read_format(folder)
     if own.base is None:
         raise InputError(f"{folder} has no adapter, which --average needs", param="average")
+    theirs = read_format(other)
     if theirs.base != own.base:
         raise MismatchError(f"{other} and {folder} have different bases", param="average")
+    for name, value in own.computed().items():
+        if theirs.computed().get(name) != value:
+            raise MismatchError(f"{other} and {folder} differ in {name}", param="average")
     if read_adapter(other) != read_adapter(folder):
         raise MismatchError(
             f"the adapters of {other} and {folder} differ in shape", param="average"
         )
-    if theirs.projection != own.projection:
-        raise MismatchError(
-            f"the projections of {other} and {folder} differ in shape", param="average"
-        )
 
 
 def _mean(weights: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Mean of the same tensors of several reasoners, of which each was trained from the one before.
+    """Mean of each tensor over several reasoners.
 
-    Of the factors of adapters it is the mean of what the adapters add only nearly, as far as they lie
-    close together.
+    An adapter adds B·A. The product of the mean factors is about the mean of the products where the
+    adapters are close, as those are of which one was trained from the other.
     """
     return {
         name: torch.stack([each[name].float() for each in weights]).mean(0) for name in weights[0]
@@ -249,7 +249,9 @@ def main() -> None:
     parser.add_argument("--sampler", help="its default sampler; otherwise gts, or token for text")
     parser.add_argument("--vote", help="its default vote; otherwise majority")
     parser.add_argument(
-        "--average", type=Path, help="a reasoner's folder: publish the mean of both"
+        "--average",
+        type=Path,
+        help="another reasoner's folder: publish the mean of its adapter and projection and the run's",
     )
     options = parser.parse_args()
     try:

@@ -28,6 +28,8 @@ __all__ = ["MEASURED_VOTES", "EvaluationFolder", "Question", "Record", "first_er
 # Votes whose calibrated confidence is measured.
 MEASURED_VOTES: tuple[VoteKind, ...] = ("majority", "likelihood", "verifier")
 _DECIMALS = 6
+# Records of another version are refused: they lack votes that are counted now.
+_VERSION = {"version of the records": 2}
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ class EvaluationFolder:
 
     def check(self, identity: Mapping[str, Any]) -> None:
         """Refuse to resume another evaluation, naming the first setting that differs."""
-        path = self._out / "config.json"
+        path, identity = self._out / "config.json", {**identity, **_VERSION}
         if not path.is_file():
             return
         saved = read_json(path)
@@ -230,7 +232,7 @@ class EvaluationFolder:
 
     def begin(self, identity: Mapping[str, Any]) -> None:
         """Store the identity that `check` compares with."""
-        write_json(self._out / "config.json", dict(identity))
+        write_json(self._out / "config.json", {**identity, **_VERSION})
 
     def read(self) -> list[Record]:
         """Read the complete lines of every part."""

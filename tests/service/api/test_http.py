@@ -187,6 +187,18 @@ def test_a_text_reasoner_is_served_beside_it(http: httpx.Client) -> None:
     assert "likelihood" not in latent["votes"]
 
 
+def test_the_answer_with_the_likeliest_reasoning_wins_by_that_vote(http: httpx.Client) -> None:
+    body = {"model": "texting", "budget": 8, "vote": "likelihood", "include": ["trajectories"]}
+    response = solve(http, **body)
+    chains = {each["index"]: each["chain_logprob"] for each in response["trajectories"]}
+    readable = [c for c in response["candidates"] if c["answer"] is not None]
+    best = [max(chains[index] for index in c["trajectories"]) for c in readable]
+    assert best == sorted(best, reverse=True)
+    (*_, (name, streamed)) = read_events(http, **body)
+    assert (name, streamed["candidates"]) == ("result", response["candidates"])
+    assert streamed["trajectories"] == response["trajectories"]
+
+
 def test_a_reasoner_without_a_trained_sampler_is_listed_with_those_it_has(folder: Path) -> None:
     own = ServedModel("bare", folder, read_format(folder), 32, "f" * 64, {}, Calibrations("f" * 64))
     assert model_out(own, Settings(), None, None).default_sampler is None

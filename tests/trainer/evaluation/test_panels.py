@@ -12,7 +12,8 @@ from latent.familiarity import Familiarity
 from latent.panel import Member, Panel, Place
 from latent.panel_calibration import MemberWeights, PanelCalibration
 from latent.specs import SamplerSpec
-from tests.reasoners import QUESTIONS, make_counting_reasoner
+from latent.store import save_reasoner
+from tests.reasoners import QUESTIONS, make_counting_reasoner, make_reasoner
 from tests.service.server import save_with_sampler
 from tests.trajectories import trajectory
 from trainer.evaluation.config import EvaluationConfig
@@ -105,6 +106,26 @@ def test_a_run_is_resumed_and_its_summary_is_read(panel: Path) -> None:
     (out / "summary.json").write_text('{"version": 1}')
     with pytest.raises(FormatError, match="not a panel's summary"):
         read_panel_summary(out / "summary.json")
+
+
+def test_the_chains_of_a_member_that_has_them_are_kept(panel: Path) -> None:
+    text = make_reasoner("cot")
+    save_reasoner(panel / "text", text.format, text._model, text.tokenizer)
+    described = json.loads((panel / "both" / "panel.json").read_text())
+    described["members"].append({"model": str(panel / "text"), "sampler": "token:1.0", "share": 1})
+    (panel / "both" / "panel.json").write_text(json.dumps(described))
+    config = EvaluationConfig(
+        model=str(panel / "both"), data=str(panel / "data.jsonl"), samplers=(), budget=4, timed=1
+    )
+    whole = evaluate_panel(config, panel / "out")
+    lines = (panel / "out" / "members.jsonl").read_text().splitlines()
+    chains = {one["member"]: one["chain_logprobs"] for one in map(json.loads, lines)}
+    assert set(chains) == {"counting:gts", "counting:gaussian:1.0", "text:token:1.0"}
+    assert chains["counting:gts"] is None
+    assert len(chains["text:token:1.0"]) == 1 + 4
+    assert max(chains["text:token:1.0"]) < 0
+    again = evaluate_panel(config, panel / "out")  # from what was written
+    assert again["panel"] == whole["panel"]
 
 
 def test_the_panel_votes_with_the_familiarity_of_the_question() -> None:

@@ -246,6 +246,18 @@ def test_a_damaged_part_is_named_with_its_line(world: World, tmp_path: Path) -> 
         evaluate(world.config, tmp_path / "out")
 
 
+def test_records_of_another_version_are_refused_before_they_are_read(
+    world: World, tmp_path: Path
+) -> None:
+    shutil.copytree(world.out, tmp_path / "out")
+    path = tmp_path / "out" / "config.json"
+    saved = json.loads(path.read_text())
+    del saved["version of the records"]  # as in the folders of before
+    path.write_text(json.dumps(saved))
+    with pytest.raises(MismatchError, match="version of the records = None, not 2"):
+        evaluate(world.config, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
