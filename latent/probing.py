@@ -43,7 +43,7 @@ def probe(
     forced, longest = _by_row(batch, targets)
     forced = to_device(forced, first.device)
     after_prefix = slots + len(reasoner.format.answer_prefix_ids)
-    lead = reasoner.answer_lead_ids
+    lead = reasoner.encoder.answer_lead_ids
     for position, token in enumerate(lead):
         ids = torch.full((len(batch.is_sampled),), token, device=reasoner.device)
         hidden = reasoner.step(reasoner.embed(ids), batch.cache, after_prefix + position)

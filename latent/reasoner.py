@@ -1,10 +1,8 @@
-"""A frozen reasoner: encode, prefill, a step of all lanes, vocabulary head. No loop is here."""
+"""A frozen reasoner: prefill, a step of all lanes, vocabulary head. No loop is here."""
 
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +11,12 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache
 
-from latent.answers import format_answer
 from latent.calculator import Calculator
 from latent.calibration import Calibrations
 from latent.calibration_file import load_calibrations
 from latent.dropout import DropoutMasks, DropoutSites, default_sites
-from latent.errors import InputError, UnsupportedError
+from latent.encoding import Encoder
+from latent.errors import UnsupportedError
 from latent.folders import DEFAULT_SAMPLER
 from latent.format import ReasonerFormat
 from latent.int8 import quantise_
@@ -90,6 +88,7 @@ class Reasoner:
         self.compiled: CompiledSteps | None = None  # set by `compile_steps`
         self._learned: dict[str, Sampler] = {}
         self._model: Any = model.requires_grad_(False).train(False)
+        self.encoder = Encoder(format, tokenizer, self.position_limit, name)
         _fuse_gelu(model)
         parts = [model] if projection is None else [model, projection]
         self.parameter_count = sum(p.numel() for part in parts for p in part.parameters())
@@ -210,67 +209,12 @@ class Reasoner:
         return getattr(self._model.config, "max_position_embeddings", None)
 
     def encode(self, question: str) -> tuple[int, ...]:
-        """Turn a question into prompt ids, up to and with <start_latent>."""
-        how = self.format.prompt
-        text = question.strip() if how.strip else question
-        if not text.strip():
-            raise InputError("question is empty; give some text", param="question")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"question is not Unicode text: {error.reason}", param="question"
-            ) from error
-        if how.collapse_spaces:
-            text = re.sub(r" {2,}", " ", text)
-        if how.halve_spaces:
-            text = text.replace("  ", " ")
-        ids = self.tokenizer.encode(text + how.suffix, add_special_tokens=False)
-        start = () if self.format.start_id is None else (self.format.start_id,)
-        prompt = (*how.prefix_ids, *ids, *how.suffix_ids, *start)
-        self.check_length(len(prompt))
-        return prompt
-
-    def check_length(self, tokens: int) -> None:
-        """Refuse a prompt that leaves no room in the context window for thoughts and answer."""
-        if self.position_limit is None:
-            return
-        room = self.position_limit - self.format.suffix_capacity
-        if tokens > room:
-            raise InputError(
-                f"question is too long: {tokens} prompt tokens, and {self.name} has room for {room}; "
-                "shorten it",
-                param="question",
-            )
+        """Prompt ids of a question, up to and with <start_latent>."""
+        return self.encoder.question(question)
 
     def encode_answer(self, answer: Decimal) -> tuple[int, ...]:
-        """Encode the tokens that should follow the answer prefix, through end-of-text."""
-        target = self.format.answer_template.format(format_answer(answer))
-        ids = tuple(self.tokenizer.encode(target, add_special_tokens=False))
-        prefix = self.format.answer_prefix_ids
-        if ids[: len(prefix)] != prefix:
-            raise InputError(f"answer {answer} does not tokenize behind the prefix", param="answer")
-        own = (*ids[len(prefix) :], self.format.eos_ids[0])
-        if len(own) > self.format.max_answer_tokens:
-            raise InputError(
-                f"answer has {len(own)} tokens; {self.name} gives at most "
-                f"{self.format.max_answer_tokens}",
-                param="answer",
-            )
-        return own
-
-    @cached_property
-    def answer_lead_ids(self) -> tuple[int, ...]:
-        """Tokens that every number begins with, and that say nothing of it, such as a single space.
-
-        Answers below zero may begin with another token, so these are no part of the answer prefix.
-        """
-        try:
-            numbers = [self.encode_answer(Decimal(digit)) for digit in range(10)]
-        except InputError:  # a number of one digit is too long, or does not follow the prefix
-            return ()
-        same = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*numbers, strict=False))
-        return tuple(tokens[0] for tokens in same)
+        """Tokens of an answer that should follow the answer prefix, through end-of-text."""
+        return self.encoder.answer(answer)
 
     def check_sampler(self, spec: SamplerSpec) -> None:
         """Refuse a sampler that this kind of reasoner can't run."""

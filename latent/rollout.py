@@ -90,7 +90,7 @@ def _prefill(reasoner: Reasoner, asks: Sequence[Ask]) -> list[tuple[Prefix, floa
     buckets: dict[int, list[int]] = defaultdict(list)
     for number, ask in enumerate(asks):
         if number not in ready:
-            reasoner.check_length(len(ask.prompt))
+            reasoner.encoder.check_length(len(ask.prompt))
             buckets[bucket_of(len(ask.prompt))].append(number)
     for numbers in buckets.values():
         started = _now(reasoner)
@@ -146,7 +146,7 @@ def _run(
     targets = [ask.target for ask in asks]
     capacity = format.suffix_capacity
     if with_probe:
-        longest = max(len(forced or ()) for forced in (*targets, reasoner.answer_lead_ids))
+        longest = max(len(forced or ()) for forced in (*targets, reasoner.encoder.answer_lead_ids))
         capacity += len(format.answer_prefix_ids) + longest
     batch = LaneBatch(reasoner, sampler, asks, capacity)
     thoughts = None

@@ -44,9 +44,9 @@ def test_the_probe_is_the_oracles_forced_pass(architecture: str, kind: str, spec
 def test_a_space_that_every_number_begins_with_is_not_measured() -> None:
     whole = make_reasoner("coconut", "gpt2")
     marks, space = whole.format.answer_prefix_ids
-    assert whole.answer_lead_ids == ()
+    assert whole.encoder.answer_lead_ids == ()
     shorter = make_reasoner("coconut", "gpt2", answer_prefix_ids=(marks,))
-    assert shorter.answer_lead_ids == (space,)
+    assert shorter.encoder.answer_lead_ids == (space,)
     sampler, results = make_sampler("gaussian:0.7"), []
     for reasoner in (whole, shorter):
         target = reasoner.encode_answer(Decimal(37))
