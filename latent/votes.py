@@ -147,17 +147,25 @@ def _likelihood(group: Sequence[Trajectory]) -> float | None:
 
 
 def _by_likelihood(trajectories: Sequence[Trajectory]) -> _Score:
-    """Score a group by its likeliest chain, however often it was drawn, relative to that of all.
+    """Score a group by its likeliest chain, however often it was drawn.
 
-    The probabilities themselves may be smaller than the smallest float.
+    Relative to the likeliest of all groups with an answer, since the probabilities themselves may be
+    smaller than the smallest float. Without an answer a chain has no score.
     """
     chains = {
         each.index: each.chain_logprob for each in trajectories if each.chain_logprob is not None
     }
     if len(chains) < len(trajectories):
         raise InputError("the likelihood vote needs reasoning that can be read", param="vote")
-    likeliest = max(chains.values())
-    return lambda group: math.exp(max(chains[each.index] for each in group) - likeliest)
+    readable = [each for each in trajectories if each.answer is not None]
+    likeliest = max((chains[each.index] for each in readable), default=0.0)
+
+    def score(group: Sequence[Trajectory]) -> float:
+        if group[0].answer is None:
+            return 0.0
+        return math.exp(max(chains[each.index] for each in group) - likeliest)
+
+    return score
 
 
 def _by_verifier(trajectories: Sequence[Trajectory]) -> _Score:

@@ -87,6 +87,18 @@ def test_chains_whose_probability_is_no_float_are_compared_all_the_same() -> Non
     assert tally(lost, "likelihood").winner.share == 1.0
 
 
+def test_a_chain_without_an_answer_takes_no_share_of_the_likelihood() -> None:
+    chains = [(None, -2.0), (7, -800.0), (7, -800.0), (8, -790.0)]
+    cast = [
+        replace(trajectory(n, answer), chain_logprob=chain)
+        for n, (answer, chain) in enumerate(chains)
+    ]
+    result = tally(cast, "likelihood")
+    assert [candidate.answer for candidate in result.candidates] == [8, 7, None]
+    assert result.winner.share == pytest.approx(1 / (1 + math.exp(-10)))
+    assert tally(cast[:1], "likelihood").winner.share == 1.0
+
+
 @pytest.mark.parametrize("kind", ["majority", "confidence", "best"])
 def test_an_unparsable_answer_is_counted_but_wins_only_alone(kind: VoteKind) -> None:
     result = tally(voters((None, 0.9), (None, 0.9), (3, 0.1)), kind)

@@ -140,7 +140,7 @@ def test_an_answer_is_withheld_below_the_asked_confidence(http: httpx.Client) ->
         ({"stop": {}}, "stop", "give certainty or confidence"),
         ({"stop": {"certainty": 0.9, "confidence": 0.9}}, "stop", "give certainty or confidence"),
         ({"vote": "checked"}, "vote", "writes none"),
-        ({"vote": "likelihood"}, "vote", "are not spelled"),
+        ({"vote": "likelihood"}, "vote", "no calculator reads"),
     ],
     ids=str,
 )
