@@ -98,7 +98,7 @@ class Texts:
     ) -> None:
         """Append a token to the running rows that are not done, (n,) each.
 
-        `is_computed` are the tokens that a calculator wrote.
+        `is_computed`: which tokens a calculator wrote.
         """
         rows, format, prefix = self.rows, self._format, self._prefix
         starts, is_going = self.starts, ~self.is_done
@@ -245,7 +245,8 @@ def _next_of(
     picked = logits.gather(-1, chosen[:, None])[:, 0] - log_normaliser(logits)
     # The logarithm of a sum may be rounded to just below its largest term, and a lane whose state has
     # overflowed has no distribution at all: what it writes gets a probability of 0.
-    return chosen, picked.double().clamp(max=0.0).nan_to_num(nan=IMPOSSIBLE), is_computed
+    likely = picked.double().clamp(max=0.0).nan_to_num(nan=IMPOSSIBLE, neginf=IMPOSSIBLE)
+    return chosen, likely, is_computed
 
 
 def feed(batch: LaneBatch, texts: Texts, chosen: torch.Tensor, slot: int) -> torch.Tensor:

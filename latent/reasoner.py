@@ -95,9 +95,10 @@ class Reasoner:
         self._embedding: Any = model.get_input_embeddings()
         # For thoughts that a calculator reads; taken before int8 rounds the head.
         self.sign_head: SignHead | None = None
-        if format.calculator:  # also refuses a tokenizer that does not fit
-            head = self._model.get_output_embeddings()
-            self.sign_head = SignHead.of(head, self.calculator.sign_ids)
+        if format.calculator:
+            sign_ids = self.calculator.sign_ids  # also refuses a tokenizer that does not fit
+            if format.is_latent:
+                self.sign_head = SignHead.of(self._model.get_output_embeddings(), sign_ids)
         self.is_int8 = is_int8 and quantise_(model)
         self._decoder: Any = model.base_model
         self._head: Any = self._model.get_output_embeddings()

@@ -172,7 +172,7 @@ def _run(
         if with_probe:
             probes = probe(batch, None, _reasoning_lengths(reasoner, rows), targets)
     timing = Timing(0.0, thought_seconds, _now(reasoner) - started - thought_seconds)
-    # One transfer from the device for all questions of the pass.
+    # Transfers from the device are for all questions of the pass at once.
     finals = thoughts.final.double().cpu().numpy() if thoughts else None  # (T, D)
     chains: Sequence[float] | None = [row.chain_logprob for row in rows]
     if thoughts is not None:

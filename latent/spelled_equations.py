@@ -51,13 +51,15 @@ class SpelledEquations:
         rows: int,
         head: SignHead | None = None,
     ) -> None:
-        """`logprobs` needs the vocabulary head for the signs."""
+        """`logprobs` are computed if the vocabulary head for the signs is given."""
         self._calculator, self._embed, self._head = calculator, embed, head
         self._signs = embed(calculator.sign_ids)  # (A, D)
         device = calculator.sign_ids.device
         self._state = Registers.idle(rows, device)
-        # (T,) log-probability of the signs that were read, but for those of results.
-        self.logprobs = torch.zeros(rows, dtype=torch.float64, device=device)
+        # (T,) log-probability of the signs read, without those of results; None without a head.
+        self.logprobs: Tensor | None = None
+        if head is not None:
+            self.logprobs = torch.zeros(rows, dtype=torch.float64, device=device)
 
     def correct(self, contexts: Tensor) -> Tensor:
         """Contexts (T, D) with the embedding of its sign where a result is due."""
@@ -71,15 +73,17 @@ class SpelledEquations:
     def read(self, thoughts: Tensor, states: Tensor | None = None) -> None:
         """Read the next thought of every row, as it is fed back: (T, D).
 
-        With the states (T, D) that the thoughts were made of, `logprobs` adds the log-probability
-        that the vocabulary head gives the sign among all signs.
+        To `logprobs` is added what the vocabulary head gives the sign among all signs, from the states
+        (T, D) that the thoughts were made of.
         """
         signs = self._nearest(thoughts)
-        if states is not None and self._head is not None:
+        if self._head is not None and self.logprobs is not None:
+            assert states is not None
             likely = self._head.logprobs(states).gather(-1, signs[:, None])[:, 0]
             is_due, _ = self._calculator.due(self._state)
             # A lane whose state has overflowed has no distribution.
-            self.logprobs += torch.where(is_due, 0.0, likely.nan_to_num(nan=IMPOSSIBLE))
+            likely = likely.nan_to_num(nan=IMPOSSIBLE, neginf=IMPOSSIBLE)
+            self.logprobs += torch.where(is_due, 0.0, likely)
         self._state = self._calculator.read(self._state, self._calculator.sign_ids[signs])
 
     def _nearest(self, thoughts: Tensor) -> Tensor:

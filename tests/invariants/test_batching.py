@@ -9,7 +9,7 @@ from latent.lanes import LaneCache
 from latent.reasoner import Reasoner
 from latent.rollout import Ask, Rollout, rollout
 from latent.trajectory import Trajectory
-from tests.reasoners import QUESTIONS, make_reasoner
+from tests.reasoners import QUESTIONS, make_reasoner, make_spelling_reasoner
 from tests.samplers import make_sampler
 
 SAMPLERS = ("dropout:0.3", "gaussian:0.7", "gts")
@@ -78,6 +78,19 @@ def test_batch_mates_change_no_sampled_text(is_int8: bool) -> None:
         assert_same(
             reasoner, rollout(reasoner, sampler, [own])[0].trajectories, batched.trajectories
         )
+
+
+def test_batch_mates_change_no_likelihood_of_thoughts_that_a_calculator_reads() -> None:
+    reasoner = make_spelling_reasoner(calculator=True, dtype=torch.float32)
+    sampler = make_sampler("gaussian:0.1", reasoner.width, reasoner.dtype)
+    asks = [ask(reasoner, q, n, seed=n) for q, n in zip(QUESTIONS, (3, 40, 1, 16), strict=True)]
+    together = rollout(reasoner, sampler, asks)
+    for own, batched in zip(asks, together, strict=True):
+        alone = rollout(reasoner, sampler, [own])[0].trajectories
+        assert_same(reasoner, alone, batched.trajectories)
+        chains = [each.chain_logprob for each in alone]
+        assert None not in chains
+        assert chains == pytest.approx([each.chain_logprob for each in batched.trajectories])
 
 
 def test_padding_changes_no_result() -> None:
