@@ -115,11 +115,9 @@ def _check_alike(folder: Path, other: Path) -> None:
     own = read_format(folder)
     if own.base is None:
         raise InputError(f"{folder} has no adapter, which --average needs", param="average")
-    theirs = read_format(other)
-    if theirs.base != own.base:
-        raise MismatchError(f"{other} and {folder} have different bases", param="average")
-    for name, value in own.computed().items():
-        if theirs.computed().get(name) != value:
+    mine, theirs = own.computed(), read_format(other).computed()
+    for name in mine | theirs:  # a field is left out where it has its default
+        if mine.get(name) != theirs.get(name):
             raise MismatchError(f"{other} and {folder} differ in {name}", param="average")
     if read_adapter(other) != read_adapter(folder):
         raise MismatchError(

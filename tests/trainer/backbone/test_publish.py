@@ -103,13 +103,18 @@ def test_the_mean_of_two_adapters_can_be_shipped(decoder: str, tmp_path: Path) -
         ship(tmp_path / "more", tmp_path / "none", average=tmp_path / "wide" / "reasoner")
     other = replace(config, init=f"{decoder}/llama", stage_steps=(1,))
     BackboneRun(other, tmp_path / "other").run()
-    with pytest.raises(MismatchError, match="different bases"):
+    with pytest.raises(MismatchError, match="differ in base"):
         ship(tmp_path / "more", tmp_path / "none", average=tmp_path / "other" / "reasoner")
     longer = shutil.copytree(tmp_path / "first" / "reasoner", tmp_path / "longer")
     described = read_json(longer / "reasoner.json")
     described["max_reasoning_tokens"] += 1
     write_json(longer / "reasoner.json", described)
     with pytest.raises(MismatchError, match="differ in max_reasoning_tokens"):
+        ship(tmp_path / "more", tmp_path / "none", average=longer)
+    described["max_reasoning_tokens"] -= 1
+    described["calculator"] = True  # which the run's own file leaves out
+    write_json(longer / "reasoner.json", described)
+    with pytest.raises(MismatchError, match="differ in calculator"):
         ship(tmp_path / "more", tmp_path / "none", average=longer)
     with pytest.raises(InputError, match="has no adapter"):
         ship(_run(tmp_path / "run", "cot", "gts train"), tmp_path / "none", average=tmp_path)
