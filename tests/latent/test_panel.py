@@ -277,7 +277,6 @@ def test_a_calibration_is_of_these_members(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"fitted\[0\].ceiling must be above 0 and at most 1"):
         calibrated_panel(files, ["x", "y"])
     del data["fitted"][0]["ceiling"]  # as in a file of an earlier version
-    path.write_text(json.dumps(data))
     del data["fitted"][0]["weights"][0]["likelihood"]
     path.write_text(json.dumps(data))
     assert calibrated_panel(files, ["x", "y"]).calibrations == (replace(fitted, ceiling=1.0),)

@@ -62,7 +62,7 @@ __all__ = [
 
 HELD_OUT = f"{EMBEDDED}:validation"
 OUTSIDE = f"{EMBEDDED}:ood"  # drawn with another seed than those that are evaluated
-# Fewer questions are refused: eleven coefficients can't be told from chance.
+# Fewer questions are refused: thirteen coefficients can't be told from chance.
 MIN_QUESTIONS = 50
 # Fewer questions give a warning: with 200, the standard error of an accuracy is still 0.035.
 RELIABLE_QUESTIONS = 200

@@ -268,7 +268,7 @@ def fit_choices(
     """Maximum a posteriori weights of the conditional logit, by projected Newton steps: (features,).
 
     Each question has weight 1, however often it was voted on, times `told` if that is given; the
-    weights in `MONOTONE` stay ≥ 0. From `start` on, if weights are known that are near.
+    weights in `MONOTONE` stay ≥ 0. Starts from `start`, if given, instead of zeros.
     """
     rows = np.concatenate([choice.features for choice in choices])  # (R, features)
     sizes = np.array([len(choice.features) for choice in choices])

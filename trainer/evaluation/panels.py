@@ -186,8 +186,8 @@ def _asked(
     drawn: dict[int, dict[Place, Trajectory]] = {number: {} for number in rows}
     for one in records:
         chains: Sequence[float | None] = one.chain_logprobs or [None] * len(one.answers)
-        each = zip(one.answers, one.logprobs, chains, strict=True)
-        for index, (answer, logprob, chain) in enumerate(each, start=DETERMINISTIC):
+        columns = zip(one.answers, one.logprobs, chains, strict=True)
+        for index, (answer, logprob, chain) in enumerate(columns, start=DETERMINISTIC):
             read = None if answer is None else Decimal(answer)
             place = Place(numbers[one.member], index)
             trajectory = Trajectory(index, "", read, logprob, (), (), None, chain_logprob=chain)

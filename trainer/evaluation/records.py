@@ -28,8 +28,8 @@ __all__ = ["MEASURED_VOTES", "EvaluationFolder", "Question", "Record", "first_er
 # Votes whose calibrated confidence is measured.
 MEASURED_VOTES: tuple[VoteKind, ...] = ("majority", "likelihood", "verifier")
 _DECIMALS = 6
-# Records of another version are refused: they lack votes that are counted now.
-_VERSION = {"version of the records": 2}
+# Folders with another version are refused: their records lack votes that are counted now.
+_VERSION = {"record_version": 2}
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def judge(
                 str(budget): _confidence(samples[:budget], known[vote], familiarity)
                 for budget in budgets
             }
-            for vote in MEASURED_VOTES[1:]
-            if vote in known
+            for vote in MEASURED_VOTES
+            if vote != "majority" and vote in known
         },
     )
 
@@ -222,6 +222,10 @@ class EvaluationFolder:
         saved = read_json(path)
         if not isinstance(saved, dict) or not saved.keys() & identity.keys():
             raise FormatError(f"{path} is not an evaluation's; use another --out", param="out")
+        if any(saved.get(name) != value for name, value in _VERSION.items()):
+            raise MismatchError(
+                f"{self._out} was begun by another version of gts; use another --out", param="out"
+            )
         for name in (*identity, *saved):
             if identity.get(name) != saved.get(name):
                 raise MismatchError(

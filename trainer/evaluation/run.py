@@ -246,7 +246,6 @@ def _judge(
         indices = [trajectory.index for trajectory in probed.trajectories[1:]]
         explored = explore(probed.probe, heads_of(sampler, contexts, indices))
     trajectories = [trajectory for one in rollouts for trajectory in one.trajectories]
-    trajectories = [trajectory for one in rollouts for trajectory in one.trajectories]
     # The deterministic trajectory counts as a sample only for the deterministic sampler.
     first = 1 if len(trajectories) > 1 else 0
     return judge(

@@ -7,11 +7,13 @@ from decimal import Decimal
 import pytest
 import torch
 
+from latent.calibration import evidence_of
 from latent.errors import InputError, SpecError
 from latent.exploration import Exploration, Heads, explore
 from latent.familiarity import Familiarity
 from latent.probing import Probe
 from latent.trajectory import Trajectory
+from latent.votes import tally
 from tests.calibrations import make_calibration
 from tests.trajectories import trajectory
 from trainer.evaluation.config import EvaluationConfig, budgets_of, parse_samplers
@@ -64,6 +66,23 @@ def test_trajectories_with_scores_have_a_verifier_vote_too() -> None:
     assert "verifier" not in _record(samples).votes
     scored = [replace(each, score=score) for each, score in zip(samples, (1, 1, 6), strict=True)]
     assert _record(scored).votes["verifier"]["3"] == [1, 0.75, 0.1]
+
+
+def test_trajectories_whose_chains_are_known_have_a_likelihood_vote_too() -> None:
+    samples = [trajectory(0, 7, 0.9), trajectory(1, 7, 0.9), trajectory(2, 42, 0.1)]
+    assert "likelihood" not in _record(samples).votes
+    likely = [
+        replace(each, chain_logprob=math.log(chance))
+        for each, chance in zip(samples, (0.1, 0.2, 0.6), strict=True)
+    ]
+    assert _record(likely).votes["likelihood"]["3"] == [1, 0.75, 0.1]
+    known = {"likelihood": make_calibration(vote="likelihood")}
+    record = judge(
+        QUESTION, "token:0.7", likely[0], likely, Exploration(), tokens=9, seconds=0.5,
+        calibrations=known,
+    )  # fmt: skip
+    expected = known["likelihood"].probability(evidence_of(tally(likely, "likelihood")))
+    assert record.confidences["likelihood"]["3"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_line_gives_the_same_record_back() -> None:
