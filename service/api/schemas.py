@@ -173,6 +173,11 @@ class CandidateOut(Out):
     votes: int
     share: float = Field(description="Its part of the score under the chosen vote, 0 to 1.")
     confidence: float = Field(description="Mean confidence of its trajectories.")
+    likelihood: float | None = Field(
+        None,
+        description="Probability of the likeliest reasoning among its trajectories; null if reasoning "
+        "can't be read, and of a panel.",
+    )
     trajectories: list[int] = Field(
         description="Indices; -1 is the deterministic trajectory. Of a panel: in the panel's order."
     )
