@@ -84,7 +84,7 @@ $(runs)/smollm2-cot-4/result.json: $(runs)/smollm2-cot-3/result.json
 $(runs)/smollm2-cot.shipped: $(runs)/smollm2-cot-4/result.json
 	rm -f $(zoo)/smollm2-cot/calibration.json
 	python -m trainer.backbone.publish $(<D) $(zoo)/smollm2-cot --average $(runs)/smollm2-cot-3/reasoner \
-		--sampler token:0.7 --vote checked && touch $@
+		--sampler token:0.7 --vote likelihood && touch $@
 
 # CODI from the text reasoner of the run before: its thoughts are first given as tokens, then fed back;
 # then fed back once more, with the forms that were written after that.
