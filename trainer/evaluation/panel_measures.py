@@ -11,7 +11,7 @@ from latent.answers import same_answer
 from latent.familiarity import Familiarity
 from latent.panel import SPLITS, Panel, Place, as_cast, panel_tally
 from latent.trajectory import DETERMINISTIC, Trajectory
-from latent.votes import Tally, tally
+from latent.votes import Tally, VoteKind, tally
 from trainer.evaluation.panel_times import Times
 from trainer.evaluation.statistics import (
     RESAMPLES,
@@ -22,7 +22,7 @@ from trainer.evaluation.statistics import (
 
 __all__ = ["PANEL_VERSION", "Asked", "Voted", "summarise_panel", "vote_in_stages"]
 
-PANEL_VERSION = "panel-2"
+PANEL_VERSION = "panel-3"
 _LEVELS = (2.5, 97.5)
 
 
@@ -49,13 +49,15 @@ def summarise_panel(
     budget: int,
     times: Mapping[str, Sequence[Times]],
     *,
+    votes: Mapping[str, VoteKind],
     seconds: Mapping[str, float],
     config: Mapping[str, Any],
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Compute the summary; `seconds` are of one trajectory in a batch, by member.
+    """Compute the summary; `votes` are the members' when they answer alone.
 
-    `times` are of all splits, by how the questions were asked.
+    `seconds` are of one trajectory in a batch, by member; `times` are of all splits, by how the
+    questions were asked.
     """
     ways: dict[str, Panel] = {
         **{split: replace(panel, split=split) for split in SPLITS},
@@ -65,7 +67,9 @@ def summarise_panel(
         name: [vote_in_stages(way, one, budget) for one in asked] for name, way in ways.items()
     }
     alone = {
-        label: np.array([_is_right(_alone(one, number, budget), one) for one in asked])
+        label: np.array(
+            [_is_right(_alone(one, number, budget, votes[label]), one) for one in asked]
+        )
         for number, label in enumerate(panel.labels)
     }
     right = {
@@ -89,6 +93,7 @@ def summarise_panel(
         "data": dict(data),
         "members": {
             label: {
+                "vote": votes[label],
                 "accuracy": _mean(values, seed),
                 "deterministic": _mean(
                     np.array(
@@ -140,14 +145,14 @@ def vote_in_stages(panel: Panel, asked: Asked, budget: int) -> Voted:
     return voted
 
 
-def _alone(asked: Asked, member: int, budget: int) -> Decimal | None:
-    """The majority of a member's first `budget` samples."""
+def _alone(asked: Asked, member: int, budget: int, vote: VoteKind) -> Decimal | None:
+    """The answer that a member's first `budget` samples vote for."""
     own = [
         trajectory
         for place, trajectory in asked.drawn.items()
         if place.member == member and 0 <= place.index < budget
     ]
-    return tally(own or [asked.drawn[Place(member, DETERMINISTIC)]]).winner.answer
+    return tally(own or [asked.drawn[Place(member, DETERMINISTIC)]], vote).winner.answer
 
 
 def _any_right(panel: Panel, asked: Asked, budget: int) -> float:

@@ -21,9 +21,11 @@ from latent.errors import FormatError, InputError
 from latent.files import write_json
 from latent.noise import derive_seed
 from latent.panel import SPLITS, Place
+from latent.reasoner import Reasoner
 from latent.reasoner_panel import ReasonerPanel
 from latent.rollout import Ask, rollout
 from latent.trajectory import DETERMINISTIC, Trajectory
+from latent.votes import VoteKind
 from trainer.data.sources import Malformed, Placed, load_dataset
 from trainer.evaluation.config import EvaluationConfig
 from trainer.evaluation.panel_measures import Asked, summarise_panel, vote_in_stages
@@ -33,6 +35,9 @@ from trainer.runs.output_folder import claimed
 from trainer.runs.progress import Progress
 
 __all__ = ["MemberRecord", "evaluate_panel"]
+
+# Votes that can be counted from the records of members, which keep no text, thoughts or scores.
+_COUNTED: tuple[VoteKind, ...] = ("majority", "confidence", "best", "likelihood")
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,8 @@ def evaluate_panel(config: EvaluationConfig, out: Path) -> dict[str, Any]:
     """Draw what is missing in `out` and write the summary there."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    data = load_dataset(config.data, config.limit)  # first: it takes less time to be refused
     loaded = latent.load_panel(config.model, device=config.device, dtype=config.dtype)
-    data = load_dataset(config.data, config.limit)
     rows, malformed = _fitting(loaded, data.rows)
     folder = EvaluationFolder(out)
     identity = {
@@ -79,6 +84,10 @@ def evaluate_panel(config: EvaluationConfig, out: Path) -> dict[str, Any]:
             asked,
             config.budget,
             _times(loaded, rows, asked, config),
+            votes={
+                label: _vote_alone(reasoner)
+                for label, reasoner in zip(loaded.panel.labels, loaded.reasoners, strict=True)
+            },
             seconds={
                 label: sum(one.seconds for one in records if one.member == label)
                 / sum(len(one.answers) for one in records if one.member == label)
@@ -93,6 +102,12 @@ def evaluate_panel(config: EvaluationConfig, out: Path) -> dict[str, Any]:
         )
         write_json(out / "summary.json", summary)
     return summary
+
+
+def _vote_alone(reasoner: Reasoner) -> VoteKind:
+    """The reasoner's own vote, if the records of members are enough to count it."""
+    vote = reasoner.format.vote_or_default(None)
+    return vote if vote in _COUNTED else "majority"
 
 
 def _fitting(

@@ -13,6 +13,7 @@ from latent.panel import Member, Panel, Place
 from latent.panel_calibration import MemberWeights, PanelCalibration
 from latent.specs import SamplerSpec
 from latent.store import save_reasoner
+from latent.votes import VoteKind
 from tests.reasoners import QUESTIONS, make_counting_reasoner, make_reasoner
 from tests.service.server import save_with_sampler
 from tests.trajectories import trajectory
@@ -28,6 +29,7 @@ from trainer.evaluation.report.panels import (
 )
 
 PANEL = Panel("p", (Member("a", SamplerSpec("gts")), Member("b", SamplerSpec("gts"))), sure=0.6)
+MAJORITIES: dict[str, VoteKind] = {"a:gts": "majority", "b:gts": "majority"}
 
 
 def asked(truth: int, *answers: list[int]) -> Asked:
@@ -46,8 +48,9 @@ def test_members_alone_have_the_whole_budget_and_the_panel_divides_it() -> None:
     together: Times = {"fixed": 4.0, "adaptive": 2.0, "early": 1.0}
     times = {"alone": [alone, alone], "together": [together]}
     config = {"seed": 0, "budget": 4}
+    seconds = {"a:gts": 0.1, "b:gts": 0.2}
     found = summarise_panel(
-        PANEL, questions, 4, times, seconds={"a:gts": 0.1, "b:gts": 0.2}, config=config, data={}
+        PANEL, questions, 4, times, votes=MAJORITIES, seconds=seconds, config=config, data={}
     )
     right = {label: one["accuracy"]["value"] for label, one in found["members"].items()}
     assert right == {"a:gts": 1.0, "b:gts": 0.5}
@@ -64,6 +67,28 @@ def test_members_alone_have_the_whole_budget_and_the_panel_divides_it() -> None:
     assert found["time"]["alone"]["adaptive"] == {"seconds": 1.0, "share": half}
     assert found["time"]["together"]["early"]["share"]["value"] == 0.25
     assert found["one_right"]["value"] == 1.0
+
+
+def test_a_member_alone_has_its_own_vote() -> None:
+    one = asked(7, [7, 7, 8, 8], [8, 8, 8, 8])
+    chains = {place: -1.0 if each.answer == 7 else -2.0 for place, each in one.drawn.items()}
+    drawn = {place: replace(each, chain_logprob=chains[place]) for place, each in one.drawn.items()}
+    found = summarise_panel(
+        PANEL,
+        [replace(one, drawn=drawn)],
+        3,
+        {},
+        votes={"a:gts": "likelihood", "b:gts": "majority"},
+        seconds={"a:gts": 0.1, "b:gts": 0.2},
+        config={"seed": 0, "budget": 3},
+        data={},
+    )
+    assert {label: each["vote"] for label, each in found["members"].items()} == {
+        "a:gts": "likelihood",
+        "b:gts": "majority",
+    }
+    assert found["members"]["a:gts"]["accuracy"]["value"] == 1.0, "8 has two of three votes"
+    assert found["members"]["b:gts"]["accuracy"]["value"] == 0.0
 
 
 @pytest.fixture
@@ -154,6 +179,7 @@ def test_the_panel_votes_with_the_familiarity_of_the_question() -> None:
             [one],
             4,
             {},
+            votes=MAJORITIES,
             seconds={"a:gts": 0.1, "b:gts": 0.2},
             config={"seed": 0, "budget": 4},
             data={},

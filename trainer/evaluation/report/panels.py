@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from latent.errors import FormatError
 from latent.files import read_json
+from latent.votes import VoteKind
 from trainer.evaluation.config import EvaluationConfig
 from trainer.evaluation.panel_measures import PANEL_VERSION
 from trainer.evaluation.records import first_error
@@ -23,6 +24,7 @@ class _Frozen(BaseModel):
 class MemberResult(_Frozen):
     """A member alone with the whole budget, and its deterministic trajectory."""
 
+    vote: VoteKind
     accuracy: Interval
     deterministic: Interval
     seconds_per_trajectory: float
@@ -77,7 +79,7 @@ def panel_table(run: PanelSummary) -> Table:
     budget = run.config["budget"]
     rows = [
         (
-            Cell(f"{label} alone"),
+            Cell(f"{label} alone, vote {one.vote}"),
             Cell(_percent(one.accuracy)),
             NOTHING,
             NOTHING,
@@ -107,9 +109,9 @@ def panel_text(run: PanelSummary) -> str:
     return (
         f"With a budget of {run.config['budget']} for {run.data['rows']:,} questions of "
         f"{run.data['name']}, the panel answers {100 * fixed.accuracy.value:.1f}% right; its best "
-        f"member, {run.best}, {100 * best.accuracy.value:.1f}% with the whole budget alone (difference "
-        f"{_points(fixed.less[run.best])} points, paired). One of the panel's trajectories is right for "
-        f"{100 * run.one_right.value:.1f}%. "
+        f"member, {run.best}, {100 * best.accuracy.value:.1f}% with the whole budget alone and the "
+        f"vote {best.vote} (difference {_points(fixed.less[run.best])} points, paired). One of the "
+        f"panel's trajectories is right for {100 * run.one_right.value:.1f}%. "
         + " ".join(_split_text(run, split) for split in ("adaptive", "early"))
     )
 
