@@ -209,7 +209,7 @@ def print_response(response: "SolveResponse", loading_seconds: float | None = No
     sampler = f"  sampler {response.sampler}" if response.members is None else ""
     console.print(
         Text(
-            f"{response.model}{sampler}  seed {response.seed}  "
+            f"{response.model}{sampler}  vote {response.vote}  seed {response.seed}  "
             f"budget {_budget(response)}  {usage.thoughts} thoughts  {usage.answer_tokens} tokens  "
             f"{response.timing_ms.total:.0f} ms"
             + ("" if loading_seconds is None else f", after {loading_seconds:.1f} s of loading"),

@@ -40,7 +40,7 @@ def chat(*words: str | Path, lines: str) -> tuple[str, str]:
 def test_each_line_is_a_question_and_a_bad_one_ends_nothing(folder: Path) -> None:
     lines = f"{QUESTIONS[0]}\n\n{'word ' * 400}\n{QUESTIONS[1]}\n"
     out, err = chat("-m", folder, lines=lines)
-    assert out.count("sampler gts  seed 3") == 2
+    assert out.count("sampler gts  vote majority  seed 3") == 2
     assert "counting loaded in" in err
     assert "too long" in err
     with RunningServer(folder) as server:
