@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from latent.calibration import Calibration
     from latent.panel_calibration import PanelCalibration
+    from trainer.evaluation.calibration import CalibrationReport
+    from trainer.evaluation.calibration_fit import Transfer
     from trainer.evaluation.risk import RiskCurve
 
 __all__ = ["calibrate_command"]
@@ -63,7 +65,8 @@ def calibrate_command(
     Every vote is fitted from the same trajectories. Of a panel, the weights of its members are fitted
     too; without them their shares add. /solve and gts solve --json then give this
     probability as the confidence, with confidence_kind "calibrated". Also prints how many questions
-    are answered with at least some confidence, and how many of those rightly.
+    are answered with at least some confidence, and how many of those rightly; of several --data, how
+    far off the confidence is on each if it is fitted on the others alone.
 
     [bold]Examples[/bold]
 
@@ -80,6 +83,7 @@ def calibrate_command(
     from latent.panel_file import member_digests, panel_key, read_panel
     from latent.zoo import find_panel, resolve_model
     from trainer.evaluation.calibration import (
+        CalibrationReport,
         CalibrationRun,
         calibrate,
         parse_budgets,
@@ -99,7 +103,8 @@ def calibrate_command(
         place = _place(model, panel, key, out)
         run = CalibrationRun((), sources, parse_budgets(budgets), limit=limit, seed=seed, out=place)
         votes, curve = calibrate_panel(loaded, files, run)
-        _print([("panel", one) for one in votes], {"panel": curve}, place)
+        reports = {"panel": CalibrationReport(curve)}
+        _print([("panel", one) for one in votes], reports, sources, place)
         return
     folder = resolve_model(model)
     specs = None if samplers is None else parse_samplers(samplers)
@@ -108,8 +113,8 @@ def calibrate_command(
     reasoner = load_reasoner(model, device, dtype, threads)
     chosen = specs or (reasoner.sampler().spec,)
     run = CalibrationRun(chosen, sources, asked, limit=limit, seed=seed, out=place)
-    fitted, curves = calibrate(reasoner, folder, run)
-    _print([(one.sampler, one) for one in fitted.fitted], curves, place)
+    fitted, reports = calibrate(reasoner, folder, run)
+    _print([(one.sampler, one) for one in fitted.fitted], reports, sources, place)
 
 
 def _place(model: str, folder: Path, key: str, out: Path | None) -> Path:
@@ -131,7 +136,8 @@ def _place(model: str, folder: Path, key: str, out: Path | None) -> Path:
 
 def _print(
     fitted: "Sequence[tuple[str, Calibration | PanelCalibration]]",
-    curves: "Mapping[str, RiskCurve]",
+    reports: "Mapping[str, CalibrationReport]",
+    sources: "Sequence[str]",
     place: Path,
 ) -> None:
     from rich.console import Console
@@ -154,10 +160,26 @@ def _print(
         )
     console = Console()
     console.print(table)
-    for sampler, curve in curves.items():
+    for sampler, report in reports.items():
         console.print()
-        console.print(_risks(sampler, curve))
+        console.print(_risks(sampler, report.curve))
+        if report.transfers:
+            console.print()
+            console.print(_transfers(sampler, report.transfers, sources))
     console.print(str(place), style="dim", soft_wrap=True, highlight=False)
+
+
+def _transfers(sampler: str, transfers: "Sequence[Transfer]", sources: "Sequence[str]") -> "Table":
+    """Table of how well each data is predicted by a fit on the others."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column(f"{sampler}: fitted on the others, tried on")
+    table.add_column("ECE", justify="right")
+    table.add_column("confidence less share right", justify="right")
+    for one in transfers:
+        table.add_row(Path(sources[one.kind]).name, f"{one.ece:.3f}", f"{one.excess:+.3f}")
+    return table
 
 
 def _risks(sampler: str, curve: "RiskCurve") -> "Table":

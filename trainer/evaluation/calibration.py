@@ -3,9 +3,11 @@
 The model that is fitted is `latent.calibration`, the file `latent.calibration_file`.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -39,16 +41,19 @@ from latent.zoo import resolve_sampler
 from trainer.data.sources import EMBEDDED, Row, load_rows
 from trainer.evaluation.calibration_fit import (
     Judged,
+    Transfer,
     fit,
     out_of_fold,
     question_weights,
     targets,
+    transfers,
 )
 from trainer.evaluation.risk import RiskCurve, risk_curve
 from trainer.evaluation.statistics import Floats, expected_calibration_error
 from trainer.runs.progress import Progress
 
 __all__ = [
+    "CalibrationReport",
     "CalibrationRun",
     "HeldOut",
     "calibrate",
@@ -94,13 +99,21 @@ class CalibrationRun:
         return (1,) if sampler.spec.kind == "deterministic" else self.budgets
 
 
+@dataclass(frozen=True)
+class CalibrationReport:
+    """How far the confidence of one sampler's majority vote can be trusted."""
+
+    curve: RiskCurve  # at the largest budget, out of fold
+    transfers: tuple[Transfer, ...] = ()  # to each data from the others
+
+
 def calibrate(
     reasoner: Reasoner, folder: Path, run: CalibrationRun
-) -> tuple[Calibrations, dict[str, RiskCurve]]:
+) -> tuple[Calibrations, dict[str, CalibrationReport]]:
     """Fit the votes of every sampler and write them to the file, beside those of other samplers.
 
     The vote `verifier` is one of them if the reasoner has a verifier.
-    Also returns the risk–coverage curve of the majority vote of each sampler that was fitted.
+    Also returns a report on each sampler that was fitted.
     """
     samplers = [
         load_sampler(reasoner, spec, resolve_sampler(folder, spec)) for spec in run.samplers
@@ -109,20 +122,20 @@ def calibrate(
     rows = data.rows
     kept, dropped = _existing(reasoner, folder, run, data.reference)
     fitted: list[Calibration] = []
-    curves: dict[str, RiskCurve] = {}
+    reports: dict[str, CalibrationReport] = {}
     with Progress(len(rows) * len(samplers), 0, "calibrating") as progress:
         for text in dropped:
             progress.note(f"{run.out}: drops {text}")
         warn_of_few(data, progress)
         for place, sampler in enumerate(samplers):
             drawn = _roll_out(reasoner, sampler, rows, run, progress, done=place * len(rows))
-            votes = _calibrate_sampler(reasoner, folder, sampler, data, run, drawn)
-            fitted += [calibration for calibration, _ in votes]
-            curves[str(sampler.spec)] = votes[0][1]
+            votes, report = _calibrate_sampler(reasoner, folder, sampler, data, run, drawn)
+            fitted += votes
+            reports[str(sampler.spec)] = report
     order = sorted((*fitted, *kept), key=lambda one: (one.sampler, one.vote))
     calibrations = Calibrations(reasoner.fingerprint, tuple(order), data.reference)
     write_calibrations(run.out, calibrations)
-    return calibrations, curves
+    return calibrations, reports
 
 
 def judged_votes(
@@ -133,7 +146,7 @@ def judged_votes(
     vote: VoteKind,
     *,
     novelty: float = 0.0,
-    is_inside: bool = True,
+    kind: int = 0,
 ) -> Iterator[Judged]:
     """Judge the vote at each budget; votes won by unparsable answers are left out.
 
@@ -148,7 +161,7 @@ def judged_votes(
         voted = tally(subset, vote)
         if voted.winner.answer is not None:
             is_right = same_answer(voted.winner.answer, truth)
-            yield Judged(question, evidence_of(voted, novelty), is_right, is_inside)
+            yield Judged(question, evidence_of(voted, novelty), is_right, kind)
 
 
 def parse_budgets(text: str) -> tuple[int, ...]:
@@ -180,8 +193,17 @@ class HeldOut:
 
     rows: list[Row]
     novelties: list[float]  # of each question
-    inside: int  # how many are of the first data
+    sizes: tuple[int, ...]  # how many are of each data
     reference: Reference  # of the first data
+
+    @property
+    def inside(self) -> int:
+        """How many are of the first data."""
+        return self.sizes[0]
+
+    def kind(self, number: int) -> int:
+        """Which data a question is of."""
+        return bisect_right(list(accumulate(self.sizes)), number)
 
 
 def held_out(run: CalibrationRun) -> HeldOut:
@@ -204,7 +226,8 @@ def held_out(run: CalibrationRun) -> HeldOut:
     reference, novelties = make_reference([row.question for row in known])
     outside = [row for other in others for row in other]
     new = [reference.familiarity(row.question).novelty for row in outside]
-    return HeldOut([*rows, *outside], [*novelties[: len(rows)], *new], len(rows), reference)
+    sizes = tuple(len(each) for each in (rows, *others))
+    return HeldOut([*rows, *outside], [*novelties[: len(rows)], *new], sizes, reference)
 
 
 def warn_of_few(data: HeldOut, progress: Progress) -> None:
@@ -249,7 +272,7 @@ def _calibrate_sampler(
     data: HeldOut,
     run: CalibrationRun,
     drawn: Iterable[tuple[int, Sequence[Trajectory]]],
-) -> list[tuple[Calibration, RiskCurve]]:
+) -> tuple[list[Calibration], CalibrationReport]:
     budgets = run.budgets_of(sampler)
     votes: tuple[VoteKind, ...] = reasoner.format.votes
     if reasoner.verifier is not None:
@@ -265,7 +288,7 @@ def _calibrate_sampler(
                 budgets,
                 vote,
                 novelty=data.novelties[number],
-                is_inside=number < data.inside,
+                kind=data.kind(number),
             )
     own = resolve_sampler(folder, sampler.spec)
     is_auto = sampler.spec.is_auto
@@ -273,12 +296,12 @@ def _calibrate_sampler(
     span = (budgets[0], budgets[-1])
     found = [_calibration(run, sampler.spec, digest, vote, judged[vote], span) for vote in votes]
     verifier = verifier_digest(folder, reasoner.fingerprint)
-    return [
-        (replace(one, verifier_fingerprint=verifier), curve)
-        if one.vote == "verifier"
-        else (one, curve)
-        for one, curve in found
+    calibrations = [
+        replace(one, verifier_fingerprint=verifier) if one.vote == "verifier" else one
+        for one, _ in found
     ]
+    _, curve = found[0]
+    return calibrations, CalibrationReport(curve, transfers(judged[votes[0]], span))
 
 
 def _calibration(

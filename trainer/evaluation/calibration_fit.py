@@ -7,9 +7,17 @@ from typing import Protocol
 import numpy as np
 
 from latent.calibration import Coefficients, Evidence, features
-from trainer.evaluation.statistics import Floats
+from trainer.evaluation.statistics import Floats, expected_calibration_error
 
-__all__ = ["Judged", "fit", "out_of_fold", "question_weights", "targets"]
+__all__ = [
+    "Judged",
+    "Transfer",
+    "fit",
+    "out_of_fold",
+    "question_weights",
+    "targets",
+    "transfers",
+]
 
 _FOLDS = 5
 # Variance of the normal prior on every weight of a feature of unit scale. It weighs as much as one
@@ -27,7 +35,21 @@ class Judged:
     question: int
     evidence: Evidence
     is_right: bool
-    is_inside: bool = True  # the question is of the first data
+    kind: int = 0  # which data the question is of; the first is the reasoner's own kind
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the question is of the reasoner's own kind."""
+        return self.kind == 0
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How well a fit on the other kinds of questions predicts one kind."""
+
+    kind: int
+    ece: float
+    excess: float  # mean probability less the share that is right; above 0 it is too sure
 
 
 def fit(judged: Sequence[Judged], budgets: tuple[int, int]) -> Coefficients:
@@ -51,6 +73,22 @@ def out_of_fold(judged: Sequence[Judged], budgets: tuple[int, int]) -> Floats:
         coefficients = np.array(astuple(fit(rest, budgets)))
         found[fold == number] = _sigmoid(design[fold == number] @ coefficients)
     return found
+
+
+def transfers(judged: Sequence[Judged], budgets: tuple[int, int]) -> tuple[Transfer, ...]:
+    """Predict each kind of questions by a fit on the others; none if there is only one kind."""
+    kinds = np.array([one.kind for one in judged])
+    design, is_right = _design(judged, budgets), targets(judged)
+    weights = question_weights(judged)
+    found = []
+    for kind in np.unique(kinds).tolist() if len(np.unique(kinds)) > 1 else ():
+        is_own = kinds == kind
+        rest = [one for one in judged if one.kind != kind]
+        guess = _sigmoid(design[is_own] @ np.array(astuple(fit(rest, budgets))))
+        right, own = is_right[is_own], weights[is_own]
+        excess = float(np.average(guess - right, weights=own))
+        found.append(Transfer(kind, expected_calibration_error(guess, right, own), excess))
+    return tuple(found)
 
 
 class Voted(Protocol):

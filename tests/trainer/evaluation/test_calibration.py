@@ -35,7 +35,13 @@ from trainer.evaluation.calibration import (
     parse_budgets,
     parse_samplers,
 )
-from trainer.evaluation.calibration_fit import Judged, fit, out_of_fold, question_weights
+from trainer.evaluation.calibration_fit import (
+    Judged,
+    fit,
+    out_of_fold,
+    question_weights,
+    transfers,
+)
 from trainer.evaluation.statistics import expected_calibration_error
 
 BUDGETS = (1, 16)
@@ -181,6 +187,19 @@ def held_out(folder: Path) -> HeldOut:
     return HeldOut(path, found)
 
 
+def test_a_fit_on_the_other_kinds_is_tried_on_each() -> None:
+    evidence = Evidence(1.0, 0.9, 4, False)
+    right = [Judged(n, evidence, n % 4 != 0, kind=0) for n in range(40)]
+    wrong = [Judged(n, evidence, n % 4 == 0, kind=1) for n in range(40, 80)]
+    to_right, to_wrong = transfers([*right, *wrong], BUDGETS)
+    assert (to_right.kind, to_wrong.kind) == (0, 1)
+    # The prior draws a quarter, or three quarters, a little towards a half.
+    assert to_right.excess == pytest.approx(-0.5, abs=0.03)
+    assert to_wrong.excess == pytest.approx(0.5, abs=0.03)
+    assert to_right.ece == pytest.approx(-to_right.excess), "all of them are in one bin"
+    assert transfers(right, BUDGETS) == ()
+
+
 @pytest.fixture(scope="module")
 def data(held_out: HeldOut) -> Path:
     return held_out.path
@@ -195,7 +214,9 @@ def test_a_run_writes_a_file_that_fits_its_folder(
 ) -> None:
     reasoner = load_reasoner(folder)
     out = folder / FILE_NAME
-    written, curves = calibrate(reasoner, folder, run_of(held_out.path, out))
+    written, reports = calibrate(reasoner, folder, run_of(held_out.path, out))
+    curves = {sampler: report.curve for sampler, report in reports.items()}
+    assert not any(report.transfers for report in reports.values()), "there is one kind"
     assert curves["gts"].inside[0].coverage == 1.0
     assert curves["gts"].outside == ()
     assert load_calibrations(folder, fingerprint(folder)) == written
@@ -281,12 +302,15 @@ def test_questions_of_other_kinds_are_calibrated_apart(
     rows = [{"question": f"Say which year {n} was", "answer": -1} for n in range(QUESTIONS)]
     other.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = run_of(data, tmp_path / FILE_NAME, "gaussian:0.1")
-    found, curves = calibrate(reasoner, folder, replace(run, data=(str(data), str(other))))
+    found, reports = calibrate(reasoner, folder, replace(run, data=(str(data), str(other))))
+    report = reports["gaussian:0.1"]
     own = found.find(SamplerSpec.parse("gaussian:0.1"), "majority")
     assert own is not None
     assert own.data == "held-out.jsonl, other.jsonl"
     assert own.ece_outside is not None
-    assert len(curves["gaussian:0.1"].outside) == len(curves["gaussian:0.1"].inside)
+    assert len(report.curve.outside) == len(report.curve.inside)
+    assert [one.kind for one in report.transfers] == [0, 1]
+    assert report.transfers[1].excess > 0.3, "half of the others are right, of these none"
     # Half of the questions inside are answered rightly, and none outside.
     votes = Evidence(1.0, 0.5, 4, False)
     assert own.probability(replace(votes, novelty=1.0)) < 0.2 < own.probability(votes)
