@@ -168,11 +168,20 @@ smollm2_sampler += --set log_std_bias=-0.36 --set screen=8 --set prompts=16 --se
 smollm2_sampler += --set steps=60 --set warmup=5 --set lr=1e-4 --set validation_size=96
 smollm2_sampler += --set validation_lanes=16 --set validation_budget=16 --set validation_every=20
 
+smollm2_sampler += --problems 600 --checkpoint-every 5
+smollm2_drawn := $(runs)/smollm2-codi-2/drawn.jsonl
+
 $(runs)/smollm2-codi-sampler/sampler.json: $(runs)/smollm2-codi.shipped
-	$(call train, sampler --model smollm2-codi --data $(runs)/smollm2-codi-2/drawn.jsonl \
-		$(smollm2_sampler) --problems 600 --checkpoint-every 5)
+	$(call train, sampler --model smollm2-codi --data $(smollm2_drawn) $(smollm2_sampler))
+
+# The same without confidence shaping.
+$(runs)/smollm2-codi-accuracy/sampler.json: $(runs)/smollm2-codi.shipped
+	$(call train, sampler --model smollm2-codi --data $(smollm2_drawn) $(smollm2_sampler) --set alpha=0)
 
 $(zoo)/smollm2-codi/samplers/default/sampler.json: $(runs)/smollm2-codi-sampler/sampler.json
+	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md sampler.safetensors sampler.json) $(@D)
+
+$(zoo)/smollm2-codi/samplers/accuracy/sampler.json: $(runs)/smollm2-codi-accuracy/sampler.json
 	mkdir -p $(@D) && cp $(addprefix $(<D)/,README.md sampler.safetensors sampler.json) $(@D)
 
 $(runs)/smollm2-codi/scales: $(zoo)/smollm2-codi/samplers/default/sampler.json
@@ -181,6 +190,7 @@ $(runs)/smollm2-codi/scales: $(zoo)/smollm2-codi/samplers/default/sampler.json
 
 .PHONY: smollm2
 smollm2: $(runs)/smollm2-cot.shipped $(runs)/smollm2-control/result.json $(runs)/smollm2-codi/scales
+smollm2: $(zoo)/smollm2-codi/samplers/accuracy/sampler.json
 
 shipped := $(foreach model,$(models),$(samplers:%=$(zoo)/$(model)/samplers/%/sampler.json))
 shipped += $(models:%=$(zoo)/%/verifiers/default/verifier.json) $(models:%=$(runs)/%/scales)
