@@ -65,8 +65,8 @@ def calibrate_command(
     Every vote is fitted from the same trajectories. Of a panel, the weights of its members are fitted
     too; without them their shares add. /solve and gts solve --json then give this
     probability as the confidence, with confidence_kind "calibrated". Also prints how many questions
-    are answered with at least some confidence, and how many of those rightly; of several --data, how
-    far off the confidence is on each if it is fitted on the others alone.
+    are answered with at least some confidence, and how many of those rightly; of a reasoner with
+    several --data, how far off the confidence is on each if it is fitted on the others alone.
 
     [bold]Examples[/bold]
 
