@@ -121,6 +121,22 @@ def test_without_a_calibration_shares_add() -> None:
     assert voted.probability is None
 
 
+def test_the_likelihood_vote_is_taken_inside_each_member() -> None:
+    panel = make_panel(1, 1)
+    chains = {7: -1.0, 8: -2.0, 9: -3.0}
+    voters = [
+        replace(each, chain_logprob=chains[int(each.answer or 0)])
+        for each in cast(panel, [8, 8, 7], [9, 9, 8])
+    ]
+    assert panel_tally(panel, voters, "majority").winner.answer == 8
+    found = panel_tally(panel, voters, "likelihood")
+    first, second = 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1))
+    shares = {each.answer: each.share for each in found.candidates}
+    assert shares[Decimal(7)] == pytest.approx(first / 2)
+    assert shares[Decimal(8)] == pytest.approx((second + first) / 2)
+    assert shares[Decimal(9)] == pytest.approx(second / 2)
+
+
 def test_log_odds_of_the_members_add() -> None:
     # Only `named` counts: log-odds 2 from a and 1 from b; "none" has 0.
     calibration = make_calibration((0.0, 0.0, 2.0, 0.0), (0.0, 0.0, 1.0, 0.0))
@@ -330,3 +346,5 @@ def test_what_is_no_panel_is_refused() -> None:
         latent.load("panel-tiny")
     with pytest.raises(InputError, match="centroid"):
         latent.load_panel("panel-tiny").solve(QUESTION, vote="centroid")
+    with pytest.raises(InputError, match="no calculator reads the thoughts of coconut-tiny"):
+        latent.load_panel("panel-tiny").solve(QUESTION, vote="likelihood")
