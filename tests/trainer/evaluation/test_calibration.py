@@ -23,6 +23,7 @@ from latent.folders import fingerprint, weights_digest
 from latent.solve import solve
 from latent.specs import SamplerSpec
 from latent.store import load_reasoner, load_sampler
+from latent.zoo import resolve_model
 from tests.calibrations import COEFFICIENTS, make_calibration
 from tests.reasoners import make_counting_reasoner
 from tests.service.server import save_with_sampler
@@ -293,6 +294,19 @@ def test_a_run_keeps_valid_entries_of_other_samplers_and_names_those_it_drops(
     assert calibrate(reasoner, folder, run)[0] == empty
     dropped = "drops gaussian:3.0 with vote majority: it was fitted on other questions"
     assert dropped in capsys.readouterr().out
+
+
+def test_the_likelihood_of_text_is_calibrated(tmp_path: Path) -> None:
+    folder = resolve_model("cot-tiny")
+    run = run_of("embedded:validation", tmp_path / FILE_NAME, "token:1.0")
+    found, _ = calibrate(load_reasoner(folder), folder, run)
+    votes = ["best", "checked", "confidence", "likelihood", "majority"]
+    assert [one.vote for one in found.fitted] == votes
+    fitted = found.find(SamplerSpec.parse("token:1.0"), "likelihood")
+    assert fitted is not None
+    assert fitted.coefficients.likelihood > 0
+    likely, unlikely = (Evidence(0.5, 0.5, 4, False, likelihood=each) for each in (0.9, 0.1))
+    assert fitted.probability(likely) > fitted.probability(unlikely)
 
 
 def test_questions_of_other_kinds_are_calibrated_apart(
