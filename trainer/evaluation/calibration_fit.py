@@ -5,6 +5,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from latent.calibration import Coefficients, Evidence, features
 from trainer.evaluation.statistics import Floats, expected_calibration_error
@@ -64,31 +65,36 @@ def fit(judged: Sequence[Judged], budgets: tuple[int, int]) -> Coefficients:
 
 def out_of_fold(judged: Sequence[Judged], budgets: tuple[int, int]) -> Floats:
     """Cross-validated probability of each vote, with whole questions in a fold."""
-    design = _design(judged, budgets)
     _, place = np.unique([one.question for one in judged], return_inverse=True)
-    fold = place % _FOLDS
-    found = np.zeros(len(judged))
-    for number in range(_FOLDS):
-        rest = [one for one, of in zip(judged, fold, strict=True) if of != number]
-        coefficients = np.array(astuple(fit(rest, budgets)))
-        found[fold == number] = _sigmoid(design[fold == number] @ coefficients)
-    return found
+    return _out_of_group(judged, budgets, place % _FOLDS)
 
 
 def transfers(judged: Sequence[Judged], budgets: tuple[int, int]) -> tuple[Transfer, ...]:
     """Predict each kind of questions by a fit on the others; none if there is only one kind."""
     kinds = np.array([one.kind for one in judged])
-    design, is_right = _design(judged, budgets), targets(judged)
-    weights = question_weights(judged)
-    found = []
-    for kind in np.unique(kinds).tolist() if len(np.unique(kinds)) > 1 else ():
-        is_own = kinds == kind
-        rest = [one for one in judged if one.kind != kind]
-        guess = _sigmoid(design[is_own] @ np.array(astuple(fit(rest, budgets))))
-        right, own = is_right[is_own], weights[is_own]
-        excess = float(np.average(guess - right, weights=own))
-        found.append(Transfer(kind, expected_calibration_error(guess, right, own), excess))
-    return tuple(found)
+    if (kinds == kinds[0]).all():
+        return ()
+    found = _out_of_group(judged, budgets, kinds)
+    is_right, weights = targets(judged), question_weights(judged)
+    each = []
+    for kind in np.unique(kinds).tolist():
+        own = kinds == kind
+        excess = float(np.average(found[own] - is_right[own], weights=weights[own]))
+        error = expected_calibration_error(found[own], is_right[own], weights[own])
+        each.append(Transfer(kind, error, excess))
+    return tuple(each)
+
+
+def _out_of_group(
+    judged: Sequence[Judged], budgets: tuple[int, int], groups: NDArray[np.int64]
+) -> Floats:
+    """Probability of each vote by a fit on the votes of the other groups."""
+    design, found = _design(judged, budgets), np.zeros(len(judged))
+    for group in np.unique(groups):
+        rest = [one for one, of in zip(judged, groups, strict=True) if of != group]
+        coefficients = np.array(astuple(fit(rest, budgets)))
+        found[groups == group] = _sigmoid(design[groups == group] @ coefficients)
+    return found
 
 
 class Voted(Protocol):
